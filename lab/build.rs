@@ -35,6 +35,7 @@ fn main() {
     compile("generator", "generator", &["-mcpu=v3"]);
     compile("traffic", "traffic", &["-mcpu=v3"]);
     compile("sinks", "sinks", &["-mcpu=v3"]);
+    compile("redirects", "redirects", &["-mcpu=v3", "-D__TARGET_ARCH_x86"]);
     compile("fib", "fib", &["-mcpu=v3"]);
     compile("xdp_fib", "xdp_fib", &["-mcpu=v3"]);
     compile("flows", "flows", &["-mcpu=v3"]);

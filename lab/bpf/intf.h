@@ -195,6 +195,12 @@ struct lab_count {
 	__u64 unused[14];
 };
 
+/* Frames that XDP programs redirected in vain. */
+struct lab_redirects {
+	__u64 refused; /* by the kernel, before any driver got them */
+	__u64 dropped; /* by the driver of the output device: its ring was full */
+};
+
 /* A run of the steering program: user space sets `fields`, the program counts on. */
 struct lab_rss_run {
 	__u64 steered;

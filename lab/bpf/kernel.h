@@ -40,7 +40,7 @@ enum {
 };
 
 enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
-enum { TC_ACT_SHOT = 2 };
+enum { TC_ACT_OK = 0, TC_ACT_SHOT = 2 };
 
 /* A context: the kernel writes to no byte of it that we read, and knows the fields by their offsets. */
 struct xdp_md {
@@ -54,6 +54,7 @@ struct xdp_md {
 
 struct __sk_buff {
 	__u32 len;
+	__u32 ifindex;
 	__u32 data;
 	__u32 data_end;
 } __attribute__((preserve_access_index));

@@ -286,21 +286,22 @@ static __always_inline void note(struct lab_arrival *flow, __u32 sequence, __u32
 	note_sequence(flow, sequence);
 }
 
-SEC("xdp")
-int receive(struct xdp_md *ctx)
+enum lab_end { LAB_OTHER, LAB_FOREIGN, LAB_COUNTED };
+
+/* Counts a frame that arrived. */
+static __always_inline enum lab_end arrive(__u8 *frame, __u8 *end, __u64 bytes, __u32 device)
 {
-	__u8 *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 zero = 0, flow, sequence, wanted, device = ctx->ingress_ifindex;
+	__u32 zero = 0, flow, sequence, wanted;
 	struct lab_tally *tally = bpf_map_lookup_elem(&tallies, &zero);
-	__u64 now = bpf_ktime_get_ns(), latency, bytes = end - frame;
+	__u64 now = bpf_ktime_get_ns(), latency;
 	__u8 *mark = find_mark(frame, end);
 	struct lab_slot *slot;
 
 	if (!tally)
-		return XDP_ABORTED;
+		return LAB_FOREIGN;
 	if (!mark) {
 		tally->other++;
-		return XDP_PASS;
+		return LAB_OTHER;
 	}
 	flow = *(__u16 *)(mark + LAB_MARK_FLOW);
 	sequence = *(__u32 *)(mark + LAB_MARK_SEQUENCE);
@@ -308,7 +309,7 @@ int receive(struct xdp_md *ctx)
 	slot = flow < expected.flows ? bpf_map_lookup_elem(&arrivals, &flow) : 0;
 	if (!slot || *(__u32 *)(mark + LAB_MARK_TAG) != expected.tag) {
 		tally->foreign++;
-		return XDP_DROP;
+		return LAB_FOREIGN;
 	}
 	wanted = devices[flow & (LAB_FLOWS_MAX - 1)];
 	bpf_spin_lock(&slot->lock);
@@ -321,7 +322,24 @@ int receive(struct xdp_md *ctx)
 	zero = bucket(latency);
 	if (zero < LAB_BUCKETS)
 		tally->buckets[zero]++;
-	return XDP_DROP;
+	return LAB_COUNTED;
+}
+
+SEC("xdp")
+int receive(struct xdp_md *ctx)
+{
+	__u8 *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	return arrive(frame, end, end - frame, ctx->ingress_ifindex) == LAB_OTHER ? XDP_PASS : XDP_DROP;
+}
+
+/* On the egress of a node: the kernel's frames end here, before they are sent. */
+SEC("tc")
+int receive_tc(struct __sk_buff *skb)
+{
+	__u8 *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	return arrive(frame, end, skb->len, skb->ifindex) == LAB_OTHER ? TC_ACT_OK : TC_ACT_SHOT;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

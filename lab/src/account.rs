@@ -56,6 +56,7 @@ pub struct Refusal {
 pub struct Account {
     sampler: Arc<Mutex<Option<Sampler>>>,
     refused: Arc<Mutex<Vec<Refusal>>>,
+    cut: Arc<Mutex<Option<String>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,6 +68,7 @@ impl Account {
     pub fn begin(&self) {
         *locked(&self.sampler) = None;
         locked(&self.refused).clear();
+        *locked(&self.cut) = None;
     }
 
     /// [`Sampler::round`] of this run's sampler, whose order of turns is by `seed`. `take` may use the account's refusals, not its samples.
@@ -81,6 +83,19 @@ impl Account {
         take: impl FnMut(usize, &mut Gate) -> Result<S>,
     ) -> Result<Vec<S>> {
         locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).round(round, cases, take)
+    }
+
+    /// [`Sampler::order`] of this run's sampler: the cases of a round in their order.
+    pub fn order(&self, seed: u64, round: usize, cases: usize) -> Vec<usize> {
+        locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).order(round, cases)
+    }
+
+    /// [`Sampler::sample`] of this run's sampler. `take` may use the account's refusals, not its samples.
+    ///
+    /// # Errors
+    /// The first error of `take`.
+    pub fn sample<S>(&self, seed: u64, take: impl FnMut(&mut Gate) -> Result<S>) -> Result<S> {
+        locked(&self.sampler).get_or_insert_with(|| Sampler::new(seed)).sample(take)
     }
 
     /// Notes that a rival has no rows of a case.
@@ -109,6 +124,19 @@ impl Account {
         let Kept { kept, rejected, slow } =
             locked(&self.sampler).as_ref().map(Sampler::kept).unwrap_or_default();
         Calibration { tolerance: Gate::TOLERANCE, samples: kept, rejected, slow }
+    }
+
+    /// Notes where the run was interrupted; false if that is known already.
+    pub fn cut(&self, at: &str) -> bool {
+        let mut cut = locked(&self.cut);
+        let is_new = cut.is_none();
+        cut.get_or_insert_with(|| at.to_owned());
+        is_new
+    }
+
+    /// Where the run was interrupted, if it was.
+    pub fn was_cut(&self) -> Option<String> {
+        locked(&self.cut).clone()
     }
 
     /// The rivals without rows so far.

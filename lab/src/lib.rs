@@ -22,6 +22,7 @@ pub mod netns;
 mod object;
 pub mod page;
 pub mod published;
+pub mod redirects;
 pub mod report;
 pub mod results;
 pub mod rivals;

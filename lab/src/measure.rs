@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{Error, Result};
 
-pub use trieline_sampling::{Gate, Median, Rounds, Samples, rounded};
+pub use trieline_sampling::{Gate, Median, Rounds, Samples, quantile, rounded, trimmed_mean};
 
 /// A figure, if it is known: not NaN.
 pub fn known(value: f64) -> Option<f64> {

@@ -12,6 +12,7 @@ use trieline_testbed::{
 use crate::{
     Context,
     error::{During, Error, Result},
+    measure::Gate,
 };
 
 /// The first word of the names of the lab's namespaces.
@@ -86,6 +87,24 @@ pub(crate) fn pin_to(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).during(|| format!("cannot pin to CPU {cpu}"))
+}
+
+/// Does some work between two readings of the calibration loop on each of these CPUs: for work that other threads do there.
+pub(crate) fn between<T>(gate: &mut Gate, cpus: &[usize], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut read = || {
+        for cpu in cpus {
+            let reading = std::thread::scope(|scope| {
+                let reading = scope.spawn(|| pin_to(*cpu).map(|()| Gate::seconds()));
+                reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            gate.add(reading?);
+        }
+        Ok::<_, Error>(())
+    };
+    read()?;
+    let done = work()?;
+    read()?;
+    Ok(done)
 }
 
 /// Gives the calling thread precedence; needs root.

@@ -61,6 +61,9 @@ mod generated {
     pub mod livelock {
         include!(concat!(env!("OUT_DIR"), "/livelock.skel.rs"));
     }
+    pub mod redirects {
+        include!(concat!(env!("OUT_DIR"), "/redirects.skel.rs"));
+    }
     pub mod sinks {
         include!(concat!(env!("OUT_DIR"), "/sinks.skel.rs"));
     }
@@ -77,6 +80,7 @@ pub(crate) mod types {
         generator::types::lab_run,
         livelock::types::lab_offer,
         queues::types::lab_count,
+        redirects::types::lab_redirects,
         rss::types::{lab_rss_fields, lab_rss_flow, lab_rss_run},
         sinks::types::lab_sink,
         tables::types::lab_lookups,

@@ -17,6 +17,9 @@ use crate::{
     load::Load,
 };
 
+/// The mark in the title of a document, of its pictures, and of pages with it.
+pub const BUSY: &str = "BUSY MACHINE: ";
+
 /// The version of documents that this program writes and reads.
 pub const VERSION: u32 = 1;
 
@@ -69,6 +72,8 @@ pub struct Machine {
     pub load: Load,
     /// The samples by the calibration loop.
     pub calibration: Calibration,
+    /// Where the run was interrupted; null of a whole one.
+    pub interrupted: Option<String>,
     /// Of the run; its end is in the other fields.
     #[serde(skip)]
     pub account: Account,
@@ -90,15 +95,22 @@ impl Machine {
             seed,
             load: Load::start(),
             calibration: Calibration::default(),
+            interrupted: None,
             account,
         }
     }
 }
 
 impl Machine {
-    /// The doubts about the figures, for captions: a busy machine, slow samples. Empty without any.
+    /// The doubts about the figures, for captions: a busy machine, slow samples, an interrupted run. Empty without any.
     pub fn doubts(&self) -> String {
-        self.load.caption() + &self.calibration.caption()
+        let cut = self.interrupted.as_ref().map(|at| format!("; INTERRUPTED {at}")).unwrap_or_default();
+        self.load.caption() + &self.calibration.caption() + &cut
+    }
+
+    /// The mark that a title begins with: figures of a busy machine are not for anybody's comparison. Empty for a quiet one.
+    pub fn mark(&self) -> &'static str {
+        if self.load.is_busy() { BUSY } else { "" }
     }
 
     /// Where and when, and the command on a line of its own.
@@ -123,6 +135,8 @@ pub struct Document<P, R, M = ()> {
     pub experiment: &'static str,
     /// Of this form.
     pub version: u32,
+    /// Its name, behind the mark of a busy machine.
+    pub title: String,
     /// Where and how.
     pub machine: Machine,
     /// The parameters.
@@ -140,14 +154,15 @@ impl<P, R> Document<P, R> {
     /// Of rows alone, at the end of the run: with the account of its samples and of rivals that failed.
     pub fn new(experiment: &'static str, machine: Machine, parameters: P, rows: Vec<R>) -> Self {
         let (calibration, refused) = (machine.account.calibration(), machine.account.refused());
-        let machine = Machine { calibration, ..machine };
-        Document { experiment, version: VERSION, machine, parameters, rows, refused, more: () }
+        let machine = Machine { calibration, interrupted: machine.account.was_cut(), ..machine };
+        let title = format!("{}{experiment}", machine.mark());
+        Document { experiment, version: VERSION, title, machine, parameters, rows, refused, more: () }
     }
 
     /// With results of other kinds.
     pub fn with<M>(self, more: M) -> Document<P, R, M> {
-        let Document { experiment, version, machine, parameters, rows, refused, more: () } = self;
-        Document { experiment, version, machine, parameters, rows, refused, more }
+        let Document { experiment, version, title, machine, parameters, rows, refused, more: () } = self;
+        Document { experiment, version, title, machine, parameters, rows, refused, more }
     }
 }
 
@@ -184,6 +199,10 @@ pub trait Report {
 pub trait Finished: Report {
     /// Name of the experiment.
     fn experiment(&self) -> &'static str;
+    /// Its name, behind the mark of a busy machine.
+    fn title(&self) -> &str;
+    /// Its pictures, with that mark in their titles.
+    fn marked_pictures(&self) -> Result<Vec<Picture>>;
     /// Where and how.
     fn machine(&self) -> &Machine;
     /// Rivals without rows.
@@ -200,6 +219,15 @@ where
 {
     fn experiment(&self) -> &'static str {
         self.experiment
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn marked_pictures(&self) -> Result<Vec<Picture>> {
+        let mark = self.machine.mark();
+        Ok(self.pictures()?.into_iter().map(|picture| picture.marked(mark)).collect())
     }
 
     fn machine(&self) -> &Machine {

@@ -62,18 +62,24 @@ impl Saved {
         self.document["machine"]["load"]["busy"].as_bool().unwrap_or(true)
     }
 
+    /// Whether the run that wrote it was interrupted.
+    pub fn was_interrupted(&self) -> bool {
+        !self.document["machine"]["interrupted"].is_null()
+    }
+
     /// Whether a quick run wrote it.
     pub fn is_quick(&self) -> bool {
         self.machine("command").split_whitespace().any(|word| word == "--quick")
     }
 
-    /// Whether it is of this commit, with the same changes, and of this machine, was measured by this command, and is quiet enough for a run that asks for that.
+    /// Whether it is whole, of this commit, with the same changes, and of this machine, was measured by this command, and is quiet enough for a run that asks for that.
     pub fn is_of(&self, experiment: &str, command: &str, may_be_busy: bool) -> bool {
         let Host { cpu, cores, kernel } = Host::here();
         let texts = [("command", command), ("git", env!("LAB_GIT")), ("cpu", &cpu), ("kernel", &kernel)];
         self.experiment == experiment
             && texts.into_iter().all(|(key, value)| self.machine(key) == value)
             && self.document["machine"]["cores"] == cores
+            && !self.was_interrupted()
             && (may_be_busy || !self.is_busy())
     }
 }

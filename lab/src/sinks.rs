@@ -1,11 +1,13 @@
 //! Attaches the sinks and the bare redirect to a topology, and reads what arrived.
 
 use std::{
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
+
+use trieline_testbed::namespace::Namespace;
 
 use crate::{
     error::{During, Result},
@@ -26,11 +28,57 @@ pub struct Seen {
     pub frame: Vec<u8>,
 }
 
+/// A tc program on the egress of a device, as long as this lives.
+pub struct Egress<'t> {
+    namespace: &'t Namespace,
+    hook: Option<TcHook>,
+}
+
+impl<'t> Egress<'t> {
+    /// Attaches it.
+    pub fn attach(namespace: &'t Namespace, device: u32, program: BorrowedFd) -> Result<Egress<'t>> {
+        let _inside = namespace.enter_here()?;
+        let mut builder = TcHookBuilder::new(program);
+        let mut hook = builder.ifindex(device as i32).replace(true).handle(1).priority(1).hook(TC_EGRESS);
+        hook.create().during(|| format!("cannot make clsact on device {device}"))?;
+        let mut egress = Egress { namespace, hook: Some(hook) };
+        if let Some(hook) = &mut egress.hook {
+            hook.attach().during(|| format!("cannot attach a tc program to device {device}"))?;
+        }
+        Ok(egress)
+    }
+
+    /// Detaches it.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn detach(mut self) -> Result<()> {
+        self.remove()
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        let Some(mut hook) = self.hook.take() else { return Ok(()) };
+        let _inside = self.namespace.enter_here()?;
+        // Both attach points together name the qdisc itself.
+        hook.attach_point(TC_EGRESS | TC_INGRESS);
+        hook.destroy().during(|| "cannot remove clsact".into())
+    }
+}
+
+impl Drop for Egress<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            tracing::warn!(%error, "tc program not removed");
+        }
+    }
+}
+
 /// XDP sink on s0 and bare redirect on r0, as long as this lives; the tc sink comes and goes.
 pub struct Sinks<'t> {
     topology: &'t Topology,
+    // Before the object goes.
+    tc: Option<Egress<'t>>,
     object: Object,
-    tc: Option<TcHook>,
     _links: [Link; 2],
 }
 
@@ -100,21 +148,12 @@ impl<'t> Sinks<'t> {
         if on == self.tc.is_some() {
             return Ok(());
         }
-        let _inside = self.topology.node.enter_here()?;
-        let index = self.topology.n1.index as i32;
-        if on {
-            let compiled = COMPILED();
-            let program = compiled.program(&self.object, "tc_sink")?;
-            let mut builder = TcHookBuilder::new(program.as_fd());
-            let mut hook = builder.ifindex(index).replace(true).handle(1).priority(1).hook(TC_EGRESS);
-            hook.create().during(|| "cannot make clsact on n1".into())?;
-            self.tc = Some(hook);
-            hook.attach().during(|| "cannot attach the tc sink to n1".into())?;
-        } else if let Some(mut hook) = self.tc.take() {
-            // Both attach points together name the qdisc itself.
-            hook.attach_point(TC_EGRESS | TC_INGRESS);
-            hook.destroy().during(|| "cannot remove clsact from n1".into())?;
+        if let Some(egress) = self.tc.take() {
+            return egress.detach();
         }
+        let program = COMPILED().program(&self.object, "tc_sink")?;
+        let Topology { node, n1, .. } = self.topology;
+        self.tc = Some(Egress::attach(node, n1.index, program.as_fd())?);
         Ok(())
     }
 
@@ -146,14 +185,6 @@ impl<'t> Sinks<'t> {
                 return Ok(seen);
             }
             std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-impl Drop for Sinks<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.set_tc(false) {
-            tracing::warn!(%error, "tc sink not removed");
         }
     }
 }

@@ -6,9 +6,13 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
-    os::unix::process::ExitStatusExt,
+    os::unix::{
+        fs::PermissionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::Path,
     process::{Command, Output, Stdio},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +23,8 @@ use trieline_testbed::{
     needs_root,
 };
 
+/// The user `nobody` of Debian.
+const NOBODY: u32 = 65534;
 const LAB: &str = env!("CARGO_BIN_EXE_trieline-lab");
 
 fn lab(folder: &Path, line: &str) -> Command {
@@ -81,7 +87,7 @@ fn an_interrupted_run_keeps_its_documents_and_resume_goes_on() {
         said.contains("interrupted: trace-hooks; 1 of 2 documents are in `results`: add --resume"),
         "{said}"
     );
-    assert!(printed.starts_with("rss: ") && printed.contains("ethtool -X"), "the table of rss: {printed}");
+    assert!(printed.contains("rss: ") && printed.contains("ethtool -X"), "the table of rss: {printed}");
     let results = folder.path().join("results");
     let rss = document(&results.join("rss.json"));
     assert_eq!(rss["machine"]["command"], "trieline lab run rss --quick --rounds 1 --save");
@@ -172,7 +178,81 @@ fn a_busy_machine_is_refused_without_busy() {
     }
     let (code, printed, said) = run(folder.path(), &format!("run --busy {rss}"));
     assert!(code == 0 && printed.contains("THE MACHINE WAS BUSY"), "{printed}{said}");
-    assert_eq!(document(&folder.path().join("results/rss.json"))["machine"]["load"]["busy"], true);
+    assert!(printed.starts_with("BUSY MACHINE: rss: "), "{printed}");
+    let saved = document(&folder.path().join("results/rss.json"));
+    assert_eq!(
+        (&saved["machine"]["load"]["busy"], &saved["title"]),
+        (&true.into(), &"BUSY MACHINE: rss".into())
+    );
+    let picture = fs::read_to_string(folder.path().join("results/rss.svg")).unwrap();
+    assert_eq!(
+        picture.matches("BUSY MACHINE: ").count(),
+        2,
+        "the title that is seen, and the one that is read out"
+    );
+}
+
+/// Nobody shall end other work only to learn that it takes root.
+#[test]
+fn root_is_asked_for_before_a_quiet_machine() {
+    needs_root!();
+    let folder = TempDir::new().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("trieline-lab");
+    copy_program(LAB, &program);
+    let _busy = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+    for words in [&["run", "rss", "--quick"][..], &["run", "all", "--quick"], &["report", "--quick"]] {
+        let output =
+            Command::new(&program).args(words).current_dir(folder.path()).uid(NOBODY).output().unwrap();
+        let (code, printed, said) = answer(output);
+        assert!(
+            code == 1 && printed.is_empty() && said.contains("run as root"),
+            "{words:?}: {printed}{said}"
+        );
+        assert!(!said.contains("other work takes"), "{words:?}: {said}");
+    }
+}
+
+/// Ctrl-C behind the first round: the figures of the finished rounds are saved as those of an interrupted run, which `--resume` measures again.
+#[test]
+fn finished_rounds_survive_an_interrupt() {
+    needs_root!();
+    let folder = TempDir::new().unwrap();
+    let interrupted = |line: &str| {
+        let mut child =
+            Running(lab(folder.path(), line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        // Far fewer than all of its rounds are made by then, and more than one, also beside other work.
+        std::thread::sleep(Duration::from_secs(12));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (child.wait().unwrap().code(), said)
+    };
+    let path = folder.path().join("results/trace-hooks.json");
+    let all = "run --busy all --only trace-hooks --rounds 3000";
+    let (code, said) = interrupted(all);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 experiment: about 60 s in all"), "{said}");
+    let first = document(&path);
+    let at = first["machine"]["interrupted"].as_str().unwrap();
+    assert!(at.starts_with("hooks: after ") && at.ends_with(" of 3000 rounds"), "{at}");
+    let rounds = first["parameters"]["rounds"].as_u64().unwrap();
+    assert!((1..3000).contains(&rounds) && !first["rows"].as_array().unwrap().is_empty(), "{rounds} rounds");
+    assert!(said.contains("interrupted: trace-hooks; 1 of 1 documents"), "{said}");
+
+    // It is measured again: it does not count as there.
+    let (code, said) = interrupted(&format!("{all} --resume"));
+    assert!(code == Some(1) && said.contains("1 of 1: trace-hooks"), "{said}");
+    assert_ne!(document(&path)["machine"]["date"], first["machine"]["date"]);
+
+    // The document of a whole run stays.
+    let (code, _, said) = run(folder.path(), "run --busy trace-hooks --rounds 1 --save");
+    assert_eq!(code, 0, "{said}");
+    let whole = document(&path);
+    let (code, said) = interrupted("run --busy trace-hooks --rounds 3000 --save");
+    assert!(code == Some(1) && said.contains("interrupted hooks: after "), "{said}");
+    assert!(said.contains("is of a whole run: the interrupted one does not replace it"), "{said}");
+    assert_eq!(document(&path), whole);
 }
 
 /// Two runs with one seed, then one whose figures were made worse.

@@ -243,10 +243,14 @@ fn a_small_run_loses_nothing_and_reports_every_path() {
             _ => false,
         };
         let path = if row.path == "redirect" { "ipv4-full" } else { row.path };
-        assert!(near(Some(row.floor_share), of("redirect", Plane::Xdp), 0.01), "{row:?}");
+        assert!(near(row.floor_share, of("redirect", Plane::Xdp), 0.01), "{row:?}");
         assert!(near(row.ratio_fib, of(path, Plane::Fib), 0.02), "{row:?}");
         assert!(near(row.ratio, of(path, Plane::Kernel), 0.02), "{row:?}");
-        assert!(row.floor_share > 0.0 && (row.path != "redirect" || row.floor_share == 1.0), "{row:?}");
+        assert!(
+            row.floor_share > Some(0.0) && (row.path != "redirect" || row.floor_share == Some(1.0)),
+            "{row:?}"
+        );
+        assert_eq!((row.rounds, row.lossy_turns), (1, 0), "{row:?}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -64,6 +65,47 @@ fn browse(page: &Path) -> Option<(String, String)> {
     assert!(output.status.success(), "{said}");
     let console: Vec<&str> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
     Some((String::from_utf8_lossy(&output.stdout).into_owned(), console.join("\n")))
+}
+
+/// Of figures whose picture has published marks: how one is labelled.
+const PUBLISHED: [(&str, &str); 4] =
+    [("F1", "published"), ("F2", "lpm_trie, published"), ("F8", "paper"), ("F9", "kernel, Asama 2014")];
+
+/// A picture of the page's upper part in a browser that is so wide, as PNG.
+fn screenshot(page: &Path, width: &str, is_dark: bool) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("page.png");
+    let words = [
+        "60".to_owned(),
+        "chromium".into(),
+        "--headless=new".into(),
+        "--no-sandbox".into(),
+        "--disable-gpu".into(),
+        "--hide-scrollbars".into(),
+        format!("--blink-settings=preferredColorScheme={}", u8::from(!is_dark)),
+        format!("--user-data-dir={}", folder.path().join("profile").display()),
+        format!("--window-size={width},12000"),
+        format!("--screenshot={}", picture.display()),
+        format!("file://{}", page.display()),
+    ];
+    let output = Command::new("timeout").args(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::read(&picture).unwrap()
+}
+
+/// Red, green and blue of a PNG's first pixel: no filter changes it.
+fn first_pixel(png: &[u8]) -> [u8; 3] {
+    let (mut at, mut compressed) = (8, Vec::new());
+    while at + 8 <= png.len() {
+        let length = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+        if &png[at + 4..at + 8] == b"IDAT" {
+            compressed.extend_from_slice(&png[at + 8..at + 8 + length]);
+        }
+        at += length + 12;
+    }
+    let mut begin = [0; 4];
+    flate2::read::ZlibDecoder::new(&compressed[..]).read_exact(&mut begin).unwrap();
+    [begin[1], begin[2], begin[3]]
 }
 
 /// The width of a phone.
@@ -134,10 +176,16 @@ fn every_figure_has_data_of_quick_runs_and_a_browser_shows_it() {
     }
     let page = path.join("report.html");
     let html = fs::read_to_string(&page).unwrap();
-    for figure in FIGURES.iter().filter(|figure| figure.experiment != "throughput") {
+    for figure in &FIGURES {
         let section = html.split_once(&format!("<section id=\"{}\"", figure.number)).unwrap().1;
         let section = section.split_once("</section>").unwrap().0;
         assert_eq!(section.matches("<svg").count(), figure.pictures.len(), "pictures of {}", figure.number);
+        // The published marks beside ours: in the picture, in the table, or, where nobody published a number, in words.
+        let has_numbers = section.contains("Published beside ours");
+        assert!(has_numbers || section.contains("without numbers"), "published figures of {}", figure.number);
+        let (picture, mark) =
+            PUBLISHED.iter().find(|(of, _)| *of == figure.number).copied().unwrap_or_default();
+        assert!(section.contains(mark), "the published mark of {picture}");
         assert!(section.contains("<circle") || section.contains("<polyline"), "{} has points", figure.number);
         assert!(section.contains("trieline lab run "), "the command of {}", figure.number);
     }
@@ -153,6 +201,16 @@ fn every_figure_has_data_of_quick_runs_and_a_browser_shows_it() {
     }
 
     let Some((dom, console)) = browse(&page) else { return };
+    for (is_dark, name, paper) in [(false, "light", [0xff; 3]), (true, "dark", [0x1a; 3])] {
+        for (width, of) in [("1280", "wide"), (PHONE, "phone")] {
+            let picture = screenshot(&page, width, is_dark);
+            assert_eq!(first_pixel(&picture), paper, "{name}, {of}");
+            // To be looked at.
+            if let Some(folder) = std::env::var_os("TRIELINE_SCREENSHOTS") {
+                fs::write(Path::new(&folder).join(format!("report-{name}-{of}.png")), &picture).unwrap();
+            }
+        }
+    }
     assert_eq!(console, "", "the console of the page");
     assert_eq!(dom.matches("</svg>").count(), html.matches("</svg>").count(), "the browser's pictures");
     let (dom, _) = browse(&framed(&html, path)).unwrap();

@@ -12,11 +12,12 @@ const STEPS: u64 = 100_000;
 pub struct Gate {
     quickest: f64,
     slowest: f64,
+    holds: bool,
 }
 
 impl Default for Gate {
     fn default() -> Gate {
-        Gate { quickest: f64::INFINITY, slowest: 0.0 }
+        Gate { quickest: f64::INFINITY, slowest: 0.0, holds: false }
     }
 }
 
@@ -38,6 +39,16 @@ impl Gate {
     pub fn add(&mut self, seconds: f64) {
         self.quickest = self.quickest.min(seconds);
         self.slowest = self.slowest.max(seconds);
+    }
+
+    /// Says that the sample holds at any speed: what was done on a slow machine would be done on a quick one, too.
+    pub fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// Whether the sample holds at any speed.
+    pub fn holds(&self) -> bool {
+        self.holds
     }
 
     /// Seconds of the quickest reading; infinite without any.

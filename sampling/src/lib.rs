@@ -7,4 +7,4 @@ mod samples;
 
 pub use gate::Gate;
 pub use rounds::{Kept, Rounds, Sampler};
-pub use samples::{Median, ROUNDS_MIN, Samples, rounded};
+pub use samples::{Median, ROUNDS_MIN, Samples, quantile, rounded, trimmed_mean};

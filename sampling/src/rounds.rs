@@ -40,8 +40,41 @@ impl Sampler {
         Sampler { seed, quickest: f64::INFINITY, rejected: 0, loops: Vec::new() }
     }
 
-    /// Gives every case from 0 to `cases` - 1 its turn, in an order that is random: none always follows the same one. The samples, by case.
-    /// `take` may add readings of other CPUs to the gate. A sample during which the machine was slow is taken again, at most three times.
+    /// The cases of a round, from 0 to `cases` - 1, in an order that is random: none always follows the same one.
+    pub fn order(&self, round: usize, cases: usize) -> Vec<usize> {
+        order(cases, self.seed, round)
+    }
+
+    /// Takes one sample. `take` may add readings of other CPUs to the gate. A sample during which the machine was slow is taken again, at most
+    /// three times.
+    ///
+    /// # Errors
+    /// The first error of `take`.
+    pub fn sample<S, E>(&mut self, mut take: impl FnMut(&mut Gate) -> Result<S, E>) -> Result<S, E> {
+        if self.quickest.is_infinite() {
+            self.quickest = (0..FIRST).map(|_| Gate::seconds()).fold(f64::INFINITY, f64::min);
+        }
+        let mut attempt = 1;
+        loop {
+            let mut gate = Gate::default();
+            gate.step();
+            let sample = take(&mut gate)?;
+            gate.step();
+            self.quickest = self.quickest.min(gate.quickest());
+            // The speed does not matter to a sample that holds at any.
+            let slowest = if gate.holds() { self.quickest } else { gate.slowest() };
+            let may_reject = attempt < ATTEMPTS && self.rejected < REJECTED + self.loops.len() / 2;
+            if may_reject && self.is_slow(slowest) {
+                self.rejected += 1;
+                attempt += 1;
+                continue;
+            }
+            self.loops.push(slowest);
+            return Ok(sample);
+        }
+    }
+
+    /// Takes a sample of every case from 0 to `cases` - 1, in the round's order. The samples, by case.
     ///
     /// # Errors
     /// The first error of `take`.
@@ -51,28 +84,9 @@ impl Sampler {
         cases: usize,
         mut take: impl FnMut(usize, &mut Gate) -> Result<S, E>,
     ) -> Result<Vec<S>, E> {
-        if self.quickest.is_infinite() {
-            self.quickest = (0..FIRST).map(|_| Gate::seconds()).fold(f64::INFINITY, f64::min);
-        }
         let mut samples: Vec<(usize, S)> = Vec::with_capacity(cases);
-        for case in order(cases, self.seed, round) {
-            let mut attempt = 1;
-            let sample = loop {
-                let mut gate = Gate::default();
-                gate.step();
-                let sample = take(case, &mut gate)?;
-                gate.step();
-                self.quickest = self.quickest.min(gate.quickest());
-                let may_reject = attempt < ATTEMPTS && self.rejected < REJECTED + self.loops.len() / 2;
-                if may_reject && self.is_slow(gate.slowest()) {
-                    self.rejected += 1;
-                    attempt += 1;
-                    continue;
-                }
-                self.loops.push(gate.slowest());
-                break sample;
-            };
-            samples.push((case, sample));
+        for case in self.order(round, cases) {
+            samples.push((case, self.sample(|gate| take(case, gate))?));
         }
         samples.sort_by_key(|(case, _)| *case);
         Ok(samples.into_iter().map(|(_, sample)| sample).collect())
@@ -205,6 +219,17 @@ mod tests {
         assert_eq!(sampler.round(0, 1, &mut take), Ok(vec![ATTEMPTS]));
         assert_eq!(sampler.round(1, 1, &mut take), Err("broken"));
         assert_eq!(sampler.kept(), Kept { kept: 1, rejected: ATTEMPTS - 1, slow: 1 });
+    }
+
+    #[test]
+    fn a_sample_that_holds_at_any_speed_is_not_taken_again() {
+        let (mut sampler, mut taken) = (sampler(), 0);
+        let sample = sampler.sample(|gate| {
+            taken += 1;
+            gate.hold();
+            Ok::<_, Infallible>(taken)
+        });
+        assert_eq!((sample, sampler.kept()), (Ok(1), Kept { kept: 1, rejected: 0, slow: 0 }));
     }
 
     #[test]

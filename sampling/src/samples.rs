@@ -1,4 +1,5 @@
-//! The median of some figures with its interval, and the samples of one figure.
+//! The median of some figures with its interval, other ways to sum figures up, and the samples of one figure. NaN stands for a figure that is
+//! not known: a round whose sample was refused keeps its place by it, and counts for nothing.
 
 /// Fewer values give no interval: the least and the greatest of five hold the median in 94 % of the cases.
 pub const ROUNDS_MIN: usize = 6;
@@ -15,9 +16,9 @@ pub struct Median {
 }
 
 impl Median {
-    /// Of some values; NaN without any. O(n log n).
-    pub fn of(mut values: Vec<f64>) -> Median {
-        values.sort_by(f64::total_cmp);
+    /// Of the values that are known; NaN without any. O(n log n).
+    pub fn of(values: Vec<f64>) -> Median {
+        let values = sorted(&values);
         let count = values.len();
         if count == 0 {
             return Median { value: f64::NAN, low: f64::NAN, high: f64::NAN };
@@ -50,6 +51,27 @@ fn rank(count: usize) -> Option<usize> {
     None
 }
 
+/// The values that are known, in ascending order.
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+    known.sort_unstable_by(f64::total_cmp);
+    known
+}
+
+/// The least value that at least this share of the values does not exceed (0.5: a median that was measured); NaN without any. O(n log n).
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let sorted = sorted(values);
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+/// The mean without the least and the greatest value; of fewer than three values, of all. None without any. O(n log n).
+pub fn trimmed_mean(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    let middle = if sorted.len() < 3 { &sorted[..] } else { &sorted[1..sorted.len() - 1] };
+    (!middle.is_empty()).then(|| middle.iter().sum::<f64>() / middle.len() as f64)
+}
+
 /// With so many decimals.
 pub fn rounded(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
@@ -76,9 +98,14 @@ impl Samples {
         &self.0
     }
 
-    /// How many rounds.
+    /// How many rounds, with those whose figure is not known.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// How many figures are known.
+    pub fn known(&self) -> usize {
+        self.0.iter().filter(|value| !value.is_nan()).count()
     }
 
     /// Whether nothing was measured.
@@ -114,15 +141,16 @@ impl Samples {
 
     /// The standard deviation of the sample, 0 for fewer than two.
     pub fn deviation(&self) -> f64 {
-        let count = self.0.len() as f64;
+        let known = sorted(&self.0);
+        let count = known.len() as f64;
         if count < 2.0 {
             return 0.0;
         }
-        let mean = self.0.iter().sum::<f64>() / count;
-        (self.0.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt()
+        let mean = known.iter().sum::<f64>() / count;
+        (known.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt()
     }
 
-    /// Round by round, another's figure over this one's: noise that hits a whole round cancels out.
+    /// Round by round, another's figure over this one's: noise that hits a whole round cancels out. Not known where either is not.
     pub fn ratio_of(&self, other: &Samples) -> Samples {
         Samples(other.0.iter().zip(&self.0).map(|(other, own)| other / own).collect())
     }
@@ -149,6 +177,36 @@ mod tests {
         let six = Median::of(vec![3.0, 1.0, 2.0, 9.0, 4.0, 5.0]);
         assert_eq!((six.value, six.interval()), (3.5, Some((1.0, 9.0))));
         assert!(Median::of(Vec::new()).value.is_nan());
+    }
+
+    #[test]
+    fn a_figure_that_is_not_known_keeps_its_place_and_counts_for_nothing() {
+        let own: Samples = [10.0, f64::NAN, 20.0, 40.0].into_iter().collect();
+        assert_eq!((own.len(), own.known(), own.median()), (4, 3, 20.0));
+        assert_eq!((own.min(), own.max()), (10.0, 40.0));
+        let other: Samples = [20.0, 30.0, f64::NAN, 120.0].into_iter().collect();
+        let ratio = own.ratio_of(&other);
+        assert_eq!((ratio.len(), ratio.known(), ratio.median()), (4, 2, 2.5));
+        let seven: Samples = [f64::NAN, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0].into_iter().collect();
+        assert_eq!((seven.interval(0), seven.deviation()), (Some([1.0, 6.0]), 3.5f64.sqrt()));
+        assert!(Samples(vec![f64::NAN]).median().is_nan());
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let values = [5.0, 1.0, f64::NAN, 4.0, 2.0, 3.0];
+        assert_eq!(
+            [0.0, 0.2, 0.5, 0.8, 0.99, 1.0].map(|share| quantile(&values, share)),
+            [1.0, 1.0, 3.0, 4.0, 5.0, 5.0]
+        );
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn the_least_and_the_greatest_value_are_dropped() {
+        assert_eq!(trimmed_mean(&[5.0, 1.0, 3.0, 100.0, 4.0]), Some(4.0));
+        let few = [trimmed_mean(&[1.0, 3.0]), trimmed_mean(&[7.0, f64::NAN]), trimmed_mean(&[])];
+        assert_eq!(few, [Some(2.0), Some(7.0), None]);
     }
 
     #[test]

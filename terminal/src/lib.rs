@@ -13,7 +13,7 @@ pub use error_report::{error_text, exit_code, usage};
 pub use output::{List, Output, is_closed_pipe};
 pub use pages::parse;
 pub use program::run_program;
-pub use progress::{Bars, Pieces, Progress, Quiet, interrupt_flag};
+pub use progress::{Bars, Pieces, Progress, Quiet, interrupt_flag, rough};
 
 /// Moves the cursor map type and clears the screen.
 pub const CLEAR: &str = "\x1b[H\x1b[J";

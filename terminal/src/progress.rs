@@ -83,12 +83,13 @@ impl Drop for Pieces<'_> {
     }
 }
 
-/// A time that is estimated: whole minutes, or tens of seconds.
-fn rough(time: Duration) -> String {
+/// A time that is estimated, in words: hours, whole minutes, or tens of seconds.
+pub fn rough(time: Duration) -> String {
     match time.as_secs() {
         0..10 => "a few seconds".into(),
         seconds @ 10..95 => format!("about {} s", seconds.div_ceil(10) * 10),
-        seconds => format!("about {} min", (seconds + 30) / 60),
+        seconds @ 95..7200 => format!("about {} min", (seconds + 30) / 60),
+        seconds => format!("about {} h", (seconds + 1800) / 3600),
     }
 }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use trieline_lab::{
     Context,
     experiments::{
-        LIST, Listed,
+        Asked, LIST, Listed,
         options::{ROUNDS_MAX, within},
     },
     load::Load,
@@ -23,20 +23,22 @@ use trieline_lab::{
     report::{Column, Finished, table},
     results::Saved,
 };
-use trieline_terminal::{Bars, Output, error_text, interrupt_flag, usage};
+use trieline_terminal::{Bars, Output, error_text, interrupt_flag, rough, usage};
 
 use super::shared::{QUIET_WITHIN, RESULTS, left_behind, measure, save, show};
 
 /// A quick run is interrupted after this time.
 const QUICK: Duration = Duration::from_secs(15 * 60);
+/// An estimate names so many experiments.
+const LONGEST: usize = 3;
 /// A machine that is quiet before the run may be busy for so long between experiments: the kernel still frees what the last one had.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options of `lab run all`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "It writes NAME.json and pictures into the folder `results`, as with --save. Ctrl-C keeps the documents of experiments that have ended; \
-                  --resume goes on. Exit codes: 0 all have ended; 1 one failed or was interrupted; 2 the command line is wrong."
+    after_help = "It writes NAME.json and pictures into the folder `results`, as with --save. Ctrl-C keeps the documents of experiments that have ended, and the finished \
+                  rounds of the one that runs; --resume goes on. Exit codes: 0 all have ended; 1 one failed or was interrupted; 2 the command line is wrong."
 )]
 pub struct AllArgs {
     /// End within 15 minutes
@@ -197,10 +199,16 @@ pub(crate) fn measure_all(
     for listed in &due {
         keep_full(listed.name, args.quick)?;
     }
+    for listed in &due {
+        args.asked(listed)?.check_root()?;
+    }
     if !due.is_empty() && !may_be_busy {
         Load::insist_quiet(QUIET_WITHIN)?;
     }
     let (interrupt, bars) = (interrupt_flag()?, Bars::new());
+    if !due.is_empty() {
+        bars.say(&estimate(args.quick, &due));
+    }
     let context = Context { progress: &bars, interrupt: &interrupt };
     if args.quick {
         let interrupt = interrupt.clone();
@@ -221,13 +229,17 @@ pub(crate) fn measure_all(
         } else if context.interrupted() {
             (End::Left, None)
         } else {
-            pieces.begin(listed.name, time.left());
+            pieces.begin(listed.name, Some(time.left()));
             let result = args.measure(listed, may_be_busy, &context, &bars);
             time.ended(listed, began.elapsed());
             match result {
-                Ok(finished) => {
+                Ok((finished, is_saved)) => {
                     bars.hidden(|| shown(finished.as_ref()))?;
-                    (End::Measured, None)
+                    match &finished.machine().interrupted {
+                        None => (End::Measured, None),
+                        Some(at) if is_saved => (End::Interrupted, Some(format!("interrupted {at}; saved"))),
+                        Some(at) => (End::Interrupted, Some(format!("interrupted {at}"))),
+                    }
                 }
                 Err(_) if context.interrupted() => (End::Interrupted, left_behind().or_else(late)),
                 Err(error) => (End::Failed, Some(error_text(&error))),
@@ -236,7 +248,13 @@ pub(crate) fn measure_all(
         if let Some(reason) = &reason {
             bars.say(&format!("{}: {reason}", listed.name));
         }
-        let file = matches!(end, End::Measured | End::Skipped).then(|| file(listed).display().to_string());
+        // An interrupted run leaves a document, too, if it had come to figures.
+        let has_file = match end {
+            End::Measured | End::Skipped => true,
+            End::Interrupted => reason.as_ref().is_some_and(|reason| reason.ends_with("; saved")),
+            End::Failed | End::Left => false,
+        };
+        let file = has_file.then(|| file(listed).display().to_string());
         let seconds = rounded(began.elapsed().as_secs_f64(), 1);
         rows.push(Row { experiment: listed.name, end, seconds, file, reason });
     }
@@ -253,10 +271,8 @@ impl AllArgs {
         may_be_busy: bool,
         context: &Context,
         bars: &Bars,
-    ) -> anyhow::Result<Box<dyn Finished>> {
-        let mut words: Vec<String> = self.options().split_whitespace().map(str::to_owned).collect();
-        words.push(format!("--command-line={}", self.command(listed)));
-        let asked = listed.asked(&words)?;
+    ) -> anyhow::Result<(Box<dyn Finished>, bool)> {
+        let asked = self.asked(listed)?;
         let patience = (!may_be_busy).then_some(PATIENCE);
         // A defect of one experiment does not end the others.
         let finished = catch_unwind(AssertUnwindSafe(|| measure(&asked, patience, context)))
@@ -265,15 +281,41 @@ impl AllArgs {
             Some(advice) => anyhow!("{error}; {advice}"),
             None => error.into(),
         })?;
-        save(finished.as_ref(), bars)?;
-        Ok(finished)
+        let is_saved = save(finished.as_ref(), bars)?;
+        Ok((finished, is_saved))
+    }
+
+    /// An experiment with the options of this run.
+    fn asked(&self, listed: &Listed) -> Result<Asked, clap::Error> {
+        let mut words: Vec<String> = self.options().split_whitespace().map(str::to_owned).collect();
+        words.push(format!("--command-line={}", self.command(listed)));
+        listed.asked(&words)
     }
 }
 
-/// The time left, from what quick runs take and from what those before took.
+/// Seconds that an experiment takes, roughly.
+fn seconds(is_quick: bool, listed: &Listed) -> u64 {
+    if is_quick { listed.quick_seconds } else { listed.full_seconds }
+}
+
+/// How long these experiments take together, and those that take the longest.
+fn estimate(is_quick: bool, due: &[&Listed]) -> String {
+    let all: u64 = due.iter().map(|listed| seconds(is_quick, listed)).sum();
+    let mut longest = due.to_vec();
+    longest.sort_by_key(|listed| std::cmp::Reverse(seconds(is_quick, listed)));
+    let named = longest
+        .iter()
+        .take(LONGEST)
+        .map(|listed| format!("{} {}", listed.name, rough(Duration::from_secs(seconds(is_quick, listed)))));
+    let named: Vec<String> = named.collect();
+    let count = if due.len() == 1 { "1 experiment".into() } else { format!("{} experiments", due.len()) };
+    format!("{count}: {} in all; the longest: {}", rough(Duration::from_secs(all)), named.join(", "))
+}
+
+/// The time left, from what runs take on the machine that they were timed on, and from what those before took on this one.
 struct Time {
     is_quick: bool,
-    /// Seconds of quick runs: of all, and of those that have ended.
+    /// Seconds there: of all, and of those that have ended.
     all: u64,
     done: u64,
     took: Duration,
@@ -281,22 +323,20 @@ struct Time {
 
 impl Time {
     fn new(is_quick: bool, due: &[&Listed]) -> Time {
-        let all = due.iter().map(|listed| listed.quick_seconds).sum();
+        let all = due.iter().map(|listed| seconds(is_quick, listed)).sum();
         Time { is_quick, all, done: 0, took: Duration::ZERO }
     }
 
     fn ended(&mut self, listed: &Listed, took: Duration) {
-        self.done += listed.quick_seconds;
+        self.done += seconds(self.is_quick, listed);
         self.took += took;
     }
 
-    /// None as long as only a quick run's times are known, and this is a full one.
-    fn left(&self) -> Option<Duration> {
+    fn left(&self) -> Duration {
         let rest = Duration::from_secs(self.all - self.done);
-        match (self.done, self.is_quick) {
-            (0, false) => None,
-            (0, true) => Some(rest),
-            (done, _) => Some(rest.mul_f64(self.took.as_secs_f64() / done as f64)),
+        match self.done {
+            0 => rest,
+            done => rest.mul_f64(self.took.as_secs_f64() / done as f64),
         }
     }
 }
@@ -366,10 +406,25 @@ mod tests {
         let due: Vec<&Listed> = LIST.iter().collect();
         let all: u64 = due.iter().map(|listed| listed.quick_seconds).sum();
         let mut time = Time::new(true, &due);
-        assert_eq!(time.left(), Some(Duration::from_secs(all)));
-        assert_eq!(Time::new(false, &due).left(), None);
+        assert_eq!(time.left(), Duration::from_secs(all));
+        let full: u64 = due.iter().map(|listed| listed.full_seconds).sum();
+        assert_eq!(Time::new(false, &due).left(), Duration::from_secs(full));
         time.ended(due[0], Duration::from_secs(2 * due[0].quick_seconds));
-        assert_eq!(time.left(), Some(Duration::from_secs(2 * (all - due[0].quick_seconds))));
+        assert_eq!(time.left(), Duration::from_secs(2 * (all - due[0].quick_seconds)));
+    }
+
+    #[test]
+    fn a_run_says_how_long_it_takes_before_it_begins() {
+        let due: Vec<&Listed> =
+            LIST.iter().filter(|listed| ["rss", "throughput"].contains(&listed.name)).collect();
+        assert_eq!(
+            estimate(false, &due),
+            "2 experiments: about 19 h in all; the longest: throughput about 19 h, rss about 60 s"
+        );
+        assert_eq!(
+            estimate(true, &due[..1]),
+            format!("1 experiment: about 10 s in all; the longest: {} about 10 s", due[0].name)
+        );
     }
 
     #[test]

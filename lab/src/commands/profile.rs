@@ -19,7 +19,7 @@ pub struct ProfileArgs {
 
 /// Prints the script.
 pub fn run(args: &ProfileArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let script = Traffic::read(&args.file)?.trex(args.seed);
+    let script = Traffic::read(&args.file)?.trex(args.seed)?;
     if output.json {
         output.document(&script)?;
     } else {

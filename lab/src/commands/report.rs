@@ -40,10 +40,19 @@ pub struct ReportArgs {
     /// Write Markdown, with its pictures as files
     #[arg(long)]
     markdown: bool,
+    /// Fill the tables of these Markdown pages
+    ///
+    /// Behind each mark `<!-- lab: NAME -->` the command writes the tables of DIR/NAME.json, up to `<!-- /lab -->`.
+    /// `lab report --markdown --from docs/figures --fill README.md docs/*.md` fills those of the repository.
+    #[arg(long, value_name = "FILE", num_args = 1.., requires_all = ["markdown", "from"], conflicts_with = "output")]
+    fill: Vec<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &ReportArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    if let (false, Some(directory)) = (args.fill.is_empty(), &args.from) {
+        return fill(&args.fill, directory, output);
+    }
     let page = match &args.from {
         Some(directory) => saved(directory)?,
         None => {
@@ -83,6 +92,36 @@ pub fn run(args: &ReportArgs, output: &Output) -> anyhow::Result<ExitCode> {
         )
     };
     output.text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fills pages from the documents of a directory, and puts the pictures of these beside them.
+fn fill(pages: &[PathBuf], directory: &Path, output: &Output) -> anyhow::Result<ExitCode> {
+    let page = Page::read(directory)?;
+    let mut written = Vec::new();
+    for path in pages {
+        let cannot = |what: &str| format!("cannot {what} {}", path.display());
+        let text = fs::read_to_string(path).with_context(|| cannot("read"))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let pictures = directory.strip_prefix(folder).unwrap_or(directory).display().to_string();
+        let filled = page.fill(path, &text, &pictures)?;
+        if filled != text {
+            fs::write(path, filled).with_context(|| cannot("write"))?;
+            written.push(path);
+        }
+    }
+    for picture in page.pictures() {
+        picture.save(directory).with_context(|| format!("cannot write {}.svg", picture.name))?;
+    }
+    let old = page.old(Path::new("."));
+    if output.json {
+        output.document(&serde_json::json!({ "written": written, "old": old }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names: Vec<String> = written.iter().map(|path| format!("wrote {}\n", path.display())).collect();
+    let old: Vec<String> = old.iter().map(|old| format!("old: {}\n", old.text())).collect();
+    let all = if names.is_empty() { "no page changed\n".into() } else { names.concat() };
+    output.text(&(all + &old.concat()))?;
     Ok(ExitCode::SUCCESS)
 }
 

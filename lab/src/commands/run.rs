@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, process::ExitCode};
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use trieline_lab::{
     Context,
@@ -160,7 +161,10 @@ fn run_experiment(asked: &Asked, args: &RunArgs, output: &Output) -> anyhow::Res
         save(finished.as_ref(), &bars)?;
     }
     show(output, finished.as_ref())?;
-    Ok(ExitCode::SUCCESS)
+    match &finished.machine().interrupted {
+        None => Ok(ExitCode::SUCCESS),
+        Some(at) => bail!("interrupted {at}; the document has what was measured before"),
+    }
 }
 
 #[cfg(test)]

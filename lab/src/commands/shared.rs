@@ -17,6 +17,7 @@ use trieline_lab::{
     experiments::{Asked, options::within},
     load::Load,
     report::Finished,
+    results::Saved,
 };
 use trieline_terminal::{Bars, Output};
 
@@ -57,6 +58,8 @@ pub(crate) fn measure(
     patience: Option<Duration>,
     context: &Context,
 ) -> Result<Box<dyn Finished>, Error> {
+    // Before the look at the machine: nobody shall end other work only to learn this.
+    asked.check_root()?;
     let Some(patience) = patience else { return asked.run(context) };
     Load::insist_quiet(patience)?;
     let finished = asked.run(context)?;
@@ -67,15 +70,23 @@ pub(crate) fn measure(
     Ok(finished)
 }
 
-/// Writes the document and its pictures into the folder of results.
-pub(crate) fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<()> {
+/// Writes the document and its pictures into the folder of results. An interrupted run does not replace the document of a whole one: then
+/// false.
+pub(crate) fn save(finished: &dyn Finished, bars: &Bars) -> anyhow::Result<bool> {
     let directory = Path::new(RESULTS);
+    let path = directory.join(format!("{}.json", finished.experiment()));
+    if finished.machine().interrupted.is_some()
+        && Saved::read(&path).is_ok_and(|saved| !saved.was_interrupted())
+    {
+        bars.say(&format!("{} is of a whole run: the interrupted one does not replace it", path.display()));
+        return Ok(false);
+    }
     let wrote = |path: &Path| bars.say(&format!("wrote {}", path.display()));
     wrote(&finished.save(directory).context("cannot save the result")?);
-    for picture in finished.pictures()? {
+    for picture in finished.marked_pictures()? {
         wrote(&picture.save(directory)?);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Prints a document, for people or as JSON.
@@ -86,7 +97,7 @@ pub(crate) fn show(output: &Output, finished: &dyn Finished) -> anyhow::Result<(
     let m = finished.machine();
     let head = format!(
         "{}: {}, {} cores, Linux {}, commit {}, {}, seed {}{}\n\n",
-        finished.experiment(),
+        finished.title(),
         m.cpu,
         m.cores,
         m.kernel,

@@ -93,3 +93,54 @@ fn documents_of_every_experiment_can_be_compared() {
         assert!(!figure.key.is_empty());
     }
 }
+
+fn of(name: &str, row: Value, change: Value) -> Vec<(&'static str, Verdict)> {
+    let mut other = row.clone();
+    other.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    let document = |row: Value| {
+        let mut saved = saved(name, json!([row]));
+        saved.document["checks"] = json!([]);
+        saved
+    };
+    let comparison = compare(&document(row), &document(other)).unwrap();
+    comparison.rows.iter().map(|row| (row.figure, row.verdict)).collect()
+}
+
+#[test]
+fn changes_of_churn_convergence_and_project_are_told_from_noise() {
+    let churn = json!({
+        "event": "routes", "plane": "xdp", "rounds": 5, "p50_ns": 100.0, "p50_ns_min": 90.0, "p50_ns_max": 110.0,
+        "p999_ns": 900.0, "p999_ns_min": 500.0, "p999_ns_max": 2000.0,
+        "lost_share": 0.0, "lost_share_min": 0.0, "lost_share_max": 0.0,
+        "wrong_share": 0.0, "wrong_share_min": 0.0, "wrong_share_max": 0.0,
+    });
+    let worse =
+        json!({ "lost_share": 2e-4, "lost_share_min": 1e-4, "lost_share_max": 3e-4, "p50_ns_max": 120.0 });
+    let expected = [
+        ("lost_share", Verdict::Regressed),
+        ("wrong_share", Verdict::Noise),
+        ("p50_ns", Verdict::Noise),
+        ("p999_ns", Verdict::Noise),
+    ];
+    assert_eq!(of("churn", churn, worse), expected);
+
+    let convergence = json!({
+        "event": "routes", "routes": 1, "plane": "xdp", "p50_ms": 2.0, "p50_ms_ci": [1.9, 2.1],
+        "min_ms": 1.0, "max_ms": 9.0, "beyond_kernel_ms": 1.0, "beyond_kernel_ms_ci": [0.9, 1.1],
+        "acknowledged_ms": 0.5, "acknowledged_ms_ci": [0.4, 0.6],
+    });
+    let better = json!({ "p50_ms": 1.5, "p50_ms_ci": [1.4, 1.6], "acknowledged_ms_ci": null });
+    let expected = [
+        ("p50_ms", Verdict::Improved),
+        ("beyond_kernel_ms", Verdict::Noise),
+        ("acknowledged_ms", Verdict::Undecided),
+    ];
+    assert_eq!(of("convergence", convergence, better), expected);
+
+    let project = json!({
+        "path": "ipv4", "plane": "xdp", "driver": "mlx5", "added_ns": 10.0, "added_min": 9.0, "added_max": 11.0,
+        "mpps": 8.0, "mpps_min": 7.0, "mpps_max": 9.0,
+    });
+    let slower = json!({ "added_ns": 20.0, "added_min": 18.0, "added_max": 22.0, "mpps": 7.5 });
+    assert_eq!(of("project", project, slower), [("added_ns", Verdict::Regressed), ("mpps", Verdict::Noise)]);
+}

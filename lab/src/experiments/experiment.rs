@@ -68,10 +68,19 @@ pub trait Experiment: Args {
     const PURPOSE: &'static str;
     /// How its documents are compared.
     const COMPARED: &'static [Compared] = &[];
+    /// Folders of the product that it measures: a document is old once they have changed. Its own folder counts by itself.
+    const CODE: &'static [&'static str];
     /// Seconds that a quick run takes, roughly: for the time left of a run of all.
     const QUICK_SECONDS: u64 = 30;
+    /// Seconds that a full run takes, roughly.
+    const FULL_SECONDS: u64 = 600;
     /// Its result.
     type Outcome: Finished + Deserialize<'static> + 'static;
+
+    /// Whether only root can run it with these options.
+    fn needs_root(&self) -> bool {
+        true
+    }
 
     /// Runs it; blocks until the end.
     fn run(&self, context: &Context) -> Result<Self::Outcome>;

@@ -213,26 +213,3 @@ pub(super) fn make(
     })?;
     context.check()
 }
-
-/// The figure that this share of the values does not exceed (0.5: the median); NaN without any.
-pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_were_measured() {
-        let values = [5.0, 1.0, 4.0, 2.0, 3.0];
-        assert_eq!(
-            [0.0, 0.2, 0.5, 0.8, 0.99, 1.0].map(|share| quantile(&values, share)),
-            [1.0, 1.0, 3.0, 4.0, 5.0, 5.0]
-        );
-        assert!(quantile(&[], 0.5).is_nan());
-    }
-}

@@ -5,7 +5,7 @@ use clap::{ArgMatches, Command, FromArgMatches, Subcommand, error::ErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Context, Result, report::Finished};
+use crate::{Context, Error, Result, report::Finished};
 
 pub mod churn;
 pub mod convergence;
@@ -63,8 +63,12 @@ pub struct Listed {
     pub purpose: &'static str,
     /// How its documents are compared.
     pub compared: &'static [Compared],
+    /// Folders of the product that it measures.
+    pub code: &'static [&'static str],
     /// Seconds that a quick run takes, roughly.
     pub quick_seconds: u64,
+    /// Seconds that a full run takes, roughly.
+    pub full_seconds: u64,
     options: fn(Command) -> Command,
     ask: fn(&ArgMatches) -> clap::error::Result<Asked>,
     read: fn(&'static Value) -> serde_json::Result<Box<dyn Finished>>,
@@ -76,11 +80,17 @@ impl Listed {
             name: E::NAME,
             purpose: E::PURPOSE,
             compared: E::COMPARED,
+            code: E::CODE,
             quick_seconds: E::QUICK_SECONDS,
+            full_seconds: E::FULL_SECONDS,
             options: E::augment_args,
             ask: |matches| {
                 let asked = E::from_arg_matches(matches)?;
-                Ok(Asked { name: E::NAME, run: Box::new(move |context| Ok(Box::new(asked.run(context)?))) })
+                Ok(Asked {
+                    name: E::NAME,
+                    needs_root: asked.needs_root(),
+                    run: Box::new(move |context| Ok(Box::new(asked.run(context)?))),
+                })
             },
             read: |document| Ok(Box::new(E::Outcome::deserialize(document)?)),
         }
@@ -115,10 +125,20 @@ type Work = dyn Fn(&Context) -> Result<Box<dyn Finished>>;
 pub struct Asked {
     /// Its name on the command line.
     pub name: &'static str,
+    /// Whether only root can run it.
+    needs_root: bool,
     run: Box<Work>,
 }
 
 impl Asked {
+    /// An error if it needs root and this process is not.
+    ///
+    /// # Errors
+    /// [`Error::NotRoot`].
+    pub fn check_root(&self) -> Result<()> {
+        if self.needs_root && !rustix::process::geteuid().is_root() { Err(Error::NotRoot) } else { Ok(()) }
+    }
+
     /// Runs it; blocks until the end.
     pub fn run(&self, context: &Context) -> Result<Box<dyn Finished>> {
         (self.run)(context)

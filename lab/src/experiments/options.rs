@@ -81,7 +81,23 @@ impl Run {
         })
     }
 
-    /// Rounds of all cases ([`Run::round`]), as many as `count` unless it is `late` before. `name` says in notes whose they are.
+    /// The cases of a round in a random order, for experiments whose samples are parts of a case ([`Run::sample`]).
+    pub fn order(&self, round: usize, cases: usize) -> Vec<usize> {
+        self.account.order(self.seed, round, cases)
+    }
+
+    /// One sample. If the machine was slow meanwhile, it is taken again, within bounds.
+    ///
+    /// # Errors
+    /// The first error of `take`; [`Error::Interrupted`].
+    pub fn sample<S>(&self, context: &Context, mut take: impl FnMut(&mut Gate) -> Result<S>) -> Result<S> {
+        self.account.sample(self.seed, |gate| {
+            context.check()?;
+            take(gate)
+        })
+    }
+
+    /// Rounds of all cases ([`Run::round`]), as many as `count` unless it is `late` before, or the caller wants to stop after the first. `name` says in notes whose they are.
     ///
     /// # Errors
     /// As [`Run::round`].
@@ -93,8 +109,39 @@ impl Run {
         late: impl Fn() -> bool,
         mut take: impl FnMut(usize, &mut Gate) -> Result<S>,
     ) -> Result<Rounds<S>> {
-        let rounds = context.rounds(name, count, late);
-        rounds.map(|round| self.round(context, round, cases, &mut take)).collect::<Result<_>>().map(Rounds)
+        let mut taken = Vec::new();
+        for round in context.rounds(name, count, late) {
+            match self.round(context, round, cases, &mut take) {
+                Ok(samples) => taken.push(samples),
+                // What is measured stays.
+                Err(_) if context.interrupted() && !taken.is_empty() => {
+                    self.cut(context, &format!("{name}: after {} of {count} rounds", taken.len()));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Rounds(taken))
+    }
+
+    /// Whether a run ends with this part: the caller wants it to stop, and what was measured before stays.
+    ///
+    /// # Errors
+    /// The part's, unless the caller's wish is the reason and the run has rows.
+    pub fn ends(&self, context: &Context, part: Result<()>, has_rows: bool) -> Result<bool> {
+        let is_cut = context.interrupted() && has_rows;
+        match part {
+            Err(_) if is_cut => self.cut(context, "before its end"),
+            part => part?,
+        }
+        Ok(is_cut)
+    }
+
+    /// Notes that the run was interrupted, and where.
+    pub fn cut(&self, context: &Context, at: &str) {
+        if self.account.cut(at) {
+            context.progress.note(&format!("interrupted: {at}; what was measured before is kept"));
+        }
     }
 
     /// Lets a rival that failed lose its rows of a case, with a note; the run goes on.

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     /// As JSON.
     pub(super) document: Value,
     /// Its pictures.
-    pictures: Vec<Picture>,
+    pub(super) pictures: Vec<Picture>,
 }
 
 /// The documents that a page shows.
@@ -85,7 +85,7 @@ impl Page {
     }
 
     fn push(&mut self, finished: Box<dyn Finished>, document: Value) -> Result<()> {
-        let pictures = finished.pictures()?;
+        let pictures = finished.marked_pictures()?;
         self.entries.push(Entry { finished, document, pictures });
         Ok(())
     }
@@ -119,11 +119,25 @@ impl Page {
         self.entries.iter().find(|entry| entry.finished.experiment() == experiment)
     }
 
+    /// The page's title, behind the mark of a busy machine if one of its documents has it.
+    pub(super) fn title(&self) -> String {
+        let mark =
+            self.entries.iter().map(|entry| entry.finished.machine().mark()).find(|mark| !mark.is_empty());
+        format!("{}The published figures, measured again", mark.unwrap_or_default())
+    }
+
     /// How many figures have their documents, in words.
     pub(super) fn summary(&self) -> String {
         let measured = self.states().iter().filter(|state| state.measured).count();
+        let is_busy = |entry: &&Entry| !entry.finished.machine().mark().is_empty();
+        let busy = match self.entries.iter().filter(is_busy).count() {
+            0 => String::new(),
+            count => format!(
+                " Other work ran on the machine during {count} of them: their titles say so, and their figures are worth little."
+            ),
+        };
         format!(
-            "{measured} of {} published figures, measured again. {} experiments in all.",
+            "{measured} of {} published figures, measured again. {} experiments in all.{busy}",
             FIGURES.len(),
             self.entries.len()
         )
@@ -163,6 +177,11 @@ impl Entry {
         let prefixes: Vec<&str> =
             FIGURES.iter().filter(own).flat_map(|figure| figure.pictures).copied().collect();
         self.pictures.iter().filter(move |picture| !prefixes.iter().any(|of| picture.name.starts_with(of)))
+    }
+
+    /// The mark before the title of a figure: of a busy machine.
+    pub(super) fn mark(&self) -> &'static str {
+        self.finished.machine().mark()
     }
 
     /// Where, when and by which command, each with its name.

@@ -14,7 +14,6 @@ use crate::{
 const STYLE: &str = include_str!("style.css");
 /// Nothing is loaded, from anywhere.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-const TITLE: &str = "trieline: the published figures, measured again";
 
 impl Page {
     /// The page as HTML.
@@ -22,6 +21,7 @@ impl Page {
     /// # Errors
     /// A file of published numbers is invalid.
     pub fn html(&self) -> Result<String> {
+        let title = self.title();
         let sections: Vec<Markup> =
             FIGURES.iter().map(|figure| self.figure(figure)).collect::<Result<_>>()?;
         let page = html! {
@@ -31,14 +31,14 @@ impl Page {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta http-equiv="Content-Security-Policy" content=(POLICY);
-                    title { (TITLE) }
+                    title { (title) " – trieline" }
                     link rel="icon" href="data:,";
                     style { (PreEscaped(STYLE)) }
                 }
                 body {
                     a.skip href="#main" { "Skip to the figures" }
                     header {
-                        h1 { (TITLE) }
+                        h1 { (title) }
                         p { (self.summary()) " Ratios mean more than rates: veth is not a network card." }
                     }
                     nav aria-label="Figures and experiments" { (self.contents()) }
@@ -75,7 +75,9 @@ impl Page {
         let beside = figure.beside(entry.map_or(&serde_json::Value::Null, |entry| &entry.document))?;
         Ok(html! {
             section id=(figure.number) aria-labelledby={ (figure.number) "-title" } {
-                h2 id={ (figure.number) "-title" } { (figure.number) ": " (figure.title) }
+                h2 id={ (figure.number) "-title" } {
+                    (figure.number) ": " (entry.map_or("", Entry::mark)) (figure.title)
+                }
                 p { (figure.shows) }
                 @match entry {
                     Some(entry) => {
@@ -108,7 +110,7 @@ impl Entry {
         let name = self.finished.experiment();
         html! {
             section id={ "experiment-" (name) } aria-labelledby={ "experiment-" (name) "-title" } {
-                h3 id={ "experiment-" (name) "-title" } { (name) }
+                h3 id={ "experiment-" (name) "-title" } { (self.finished.title()) }
                 (self.origin_list())
                 @for picture in self.other_pictures() { (show(picture)) }
                 @for table in self.finished.tables() {

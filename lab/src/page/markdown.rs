@@ -17,10 +17,12 @@ impl Page {
     /// # Errors
     /// A file of published numbers is invalid.
     pub fn markdown(&self) -> Result<String> {
-        let mut text = format!("# The published figures, measured again\n\n{}\n", self.summary());
+        let mut text = format!("# {}\n\n{}\n", self.title(), self.summary());
         for figure in &FIGURES {
-            let _ = write!(text, "\n## {}: {}\n\n{}\n\n", figure.number, figure.title, escaped(figure.shows));
             let entry = self.entry(figure.experiment);
+            let mark = entry.map_or("", Entry::mark);
+            let (number, title) = (figure.number, figure.title);
+            let _ = write!(text, "\n## {number}: {mark}{title}\n\n{}\n\n", escaped(figure.shows));
             if let Some(entry) = entry {
                 entry.pictures_of(figure).for_each(|picture| show(&mut text, picture));
             } else {
@@ -47,7 +49,7 @@ impl Page {
 
 impl Entry {
     fn write(&self, text: &mut String) {
-        let _ = write!(text, "\n### {}\n\n", self.finished.experiment());
+        let _ = write!(text, "\n### {}\n\n", self.finished.title());
         self.write_origin(text);
         text.push('\n');
         self.other_pictures().for_each(|picture| show(text, picture));
@@ -72,12 +74,16 @@ impl Entry {
 }
 
 fn show(text: &mut String, picture: &Picture) {
-    // The title is XML, whose entities are Markdown's, too.
-    let title = picture.title().replace('[', "&#91;").replace(']', "&#93;");
-    let _ = write!(text, "![{title}]({}.svg)\n\n", picture.name);
+    let _ = write!(text, "![{}]({}.svg)\n\n", title(picture), picture.name);
 }
 
-fn rows(text: &mut String, table: &Table) {
+/// A picture's title. It is XML, whose entities are Markdown's, too.
+pub(super) fn title(picture: &Picture) -> String {
+    picture.title().replace('[', "&#91;").replace(']', "&#93;")
+}
+
+/// Writes a table, if it has rows.
+pub(super) fn rows(text: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;
     }
@@ -97,7 +103,7 @@ fn rows(text: &mut String, table: &Table) {
 }
 
 /// The text so that Markdown and the HTML in it mean nothing.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut found = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -113,7 +119,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The text as code: a fence that is longer than any in it.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = text.replace(['\n', '\r'], " ");
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     if longest == 0 {

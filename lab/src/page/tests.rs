@@ -15,11 +15,13 @@ fn document(text: &str) -> Value {
     json!({
         "experiment": "map-ops",
         "version": 1,
+        "title": "map-ops",
         "machine": {
             "cpu": text, "cores": 2, "kernel": text, "compiler": text, "version": text, "git": text, "date": text, "command": text,
             "seed": 1,
             "load": { "busy": false, "cpus_at_start": 0.0, "cpus_at_end": 0.0 },
-            "calibration": { "tolerance": 1.1, "samples": 4, "rejected": 0, "slow": 0 }
+            "calibration": { "tolerance": 1.1, "samples": 4, "rejected": 0, "slow": 0 },
+            "interrupted": null
         },
         "parameters": {
             "quick": true, "entries": 10_000, "rounds": 2, "cpu": 1, "keys": text, "places": text, "clock": text, "published": text
@@ -39,8 +41,15 @@ fn folder(name: &str, content: &str) -> tempfile::TempDir {
     folder
 }
 
-fn page(text: &str) -> Page {
+pub(super) fn page(text: &str) -> Page {
     Page::read(folder("map-ops.json", &document(text).to_string()).path()).unwrap()
+}
+
+/// A page with a document of this date.
+pub(super) fn dated(date: &str) -> Page {
+    let mut document = document("x");
+    document["machine"]["date"] = date.into();
+    Page::read(folder("map-ops.json", &document.to_string()).path()).unwrap()
 }
 
 #[test]
@@ -141,4 +150,36 @@ fn a_failed_experiment_shows_its_error() {
     page.fail("livelock", Error::NotRoot.to_string());
     let html = page.html().unwrap();
     assert!(html.contains("Experiment livelock failed: ") && html.contains(&Error::NotRoot.to_string()));
+}
+
+#[test]
+fn a_busy_machine_stands_in_every_title() {
+    let quiet = page("x");
+    let busy = {
+        let mut document = document("x");
+        document["title"] = "BUSY MACHINE: map-ops".into();
+        document["machine"]["load"] = json!({ "busy": true, "cpus_at_start": 1.5, "cpus_at_end": 0.0 });
+        Page::read(folder("map-ops.json", &document.to_string()).path()).unwrap()
+    };
+    let (html, markdown) = (busy.html().unwrap(), busy.markdown().unwrap());
+    for title in [
+        "<title>BUSY MACHINE: The published figures, measured again",
+        "<h1>BUSY MACHINE: The published figures",
+        "F1: BUSY MACHINE: Operations on a trie",
+        "-title\">BUSY MACHINE: map-ops</h3>",
+        "role=\"img\"><title>BUSY MACHINE: ",
+        "Other work ran on the machine during 1 of them",
+    ] {
+        assert!(html.contains(title), "{title}");
+    }
+    for title in [
+        "# BUSY MACHINE: The published",
+        "## F1: BUSY MACHINE: ",
+        "### BUSY MACHINE: map-ops",
+        "![BUSY MACHINE: ",
+    ] {
+        assert!(markdown.contains(title), "{title}");
+    }
+    assert!(busy.pictures().all(|picture| picture.title().starts_with("BUSY MACHINE: ")));
+    assert!(!quiet.html().unwrap().contains("BUSY") && !quiet.markdown().unwrap().contains("BUSY"));
 }

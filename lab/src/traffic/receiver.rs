@@ -2,6 +2,7 @@
 
 use std::{
     mem::offset_of,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,7 @@ use super::{COMPILED, FLOWS_MAX, latency::Latency, sender::Sent};
 use crate::{
     error::{During, Result},
     object::{self, get, types},
+    sinks::Egress,
 };
 
 /// A flow as it arrived.
@@ -163,6 +165,12 @@ impl Receiver {
             .during(|| format!("cannot attach the receiver to device {device}"))?;
         self.links.push(link);
         Ok(())
+    }
+
+    /// Attaches to the egress of a device, in tc, until the answer is dropped: frames end there before they are sent. Frames that XDP redirects
+    /// do not pass there.
+    pub fn attach_egress<'t>(&self, namespace: &'t Namespace, device: u32) -> Result<Egress<'t>> {
+        Egress::attach(namespace, device, COMPILED().program(&self.object, "receive_tc")?.as_fd())
     }
 
     /// The only right device of each flow by its number, 0 for any. Frames by another one count as strayed. It may change during a run.

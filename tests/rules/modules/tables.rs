@@ -74,7 +74,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
             "results",
             "netns netlink",
             "topology",
-            "fork frames sinks xdp_fib",
+            "fork frames redirects sinks xdp_fib",
             "generator traffic flow_sender",
             "rivals",
             "experiments",

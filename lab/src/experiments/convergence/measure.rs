@@ -28,8 +28,6 @@ pub(super) struct Sample {
     pub(super) acknowledged_ms: f64,
     /// Of each watched route: from its own message to its frame.
     pub(super) lags_ms: Vec<f64>,
-    /// Of the stream that the change was made in; the first change of a stream has all.
-    pub(super) counts: Counts,
 }
 
 /// The fate of a stream.
@@ -80,8 +78,8 @@ impl<'a> Bed<'a> {
         event.prepare(&self.node.fork, self.routes, &mut self.node.netlink, self.context)
     }
 
-    /// Makes an event's changes one after the other in one stream.
-    pub(super) fn measure(&mut self, event: Event) -> Result<Vec<Sample>> {
+    /// Makes an event's changes one after the other in one stream; with the stream's frames.
+    pub(super) fn measure(&mut self, event: Event) -> Result<(Vec<Sample>, Counts)> {
         let Watched { probes, sender, .. } = match self.watched.take().filter(|of| of.event == event) {
             Some(watched) => watched,
             None => self.watch(event)?,
@@ -94,13 +92,9 @@ impl<'a> Bed<'a> {
         for _ in 0..event.turns() {
             let sample = self.change(event, &probes, &running, &mut wrong)?;
             samples.push(sample);
-            self.context.progress.advance(1);
         }
         let (mut sender, mut counts) = self.finish(running, before)?;
         counts.wrong = wrong;
-        if let Some(sample) = samples.first_mut() {
-            sample.counts = counts;
-        }
         if event.is_link() {
             event.restore(&self.node.fork, self.routes, &mut self.node.netlink, self.context)?;
             // The part that trielined still has to follow is not part of the next round.
@@ -111,7 +105,7 @@ impl<'a> Bed<'a> {
             self.way = Way::A;
         }
         self.watched = Some(Watched { event, probes, sender });
-        Ok(samples)
+        Ok((samples, counts))
     }
 
     /// Chooses the routes to watch.
@@ -244,7 +238,6 @@ impl Sample {
             first_ms: ms(began, first),
             acknowledged_ms: ms(began, sending.acknowledged_ns),
             lags_ms: probes.iter().zip(seen).map(lag).collect(),
-            counts: Counts::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ pub use document::{Outcome, Parameters};
 pub use rows::Row;
 
 use events::Event;
-use measure::{Bed, Sample};
+use measure::{Bed, Counts, Sample};
 
 use super::{
     experiment::{Compared, Experiment, Figure},
@@ -51,9 +51,15 @@ impl Experiment for Convergence {
     const COMPARED: &'static [Compared] = &[Compared {
         list: "rows",
         names: &["event", "routes", "plane"],
-        figures: &[Figure::lower("p50_ms"), Figure::lower("p99_ms")],
+        figures: &[
+            Figure::lower("p50_ms").from_to("min_ms", "max_ms"),
+            Figure::lower("beyond_kernel_ms"),
+            Figure::lower("acknowledged_ms"),
+        ],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     const QUICK_SECONDS: u64 = 60;
+    const FULL_SECONDS: u64 = 900;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -66,16 +72,18 @@ pub fn run(options: &Convergence, programs: Option<Programs>, context: &Context)
     in_own_thread(|| run_here(options, programs, context))
 }
 
-/// Both planes' samples of an event, by round.
+/// An event by both planes: the samples of the rounds, and the frames of all streams, also of those that the calibration loop rejected.
 struct Series {
     event: Event,
     samples: Vec<Vec<Sample>>,
+    counts: Vec<Vec<Counts>>,
 }
 
 fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context) -> Result<Outcome> {
     let run = &options.run;
     let table = options.routes.unwrap_or(ROUTES[usize::from(run.quick)]);
     let rounds = run.rounds(2, 5);
+    let cpu = netns::last_cpu()?;
     let machine = run.machine();
     netns::remove_leftovers(programs.as_ref(), &|text| context.progress.note(text));
     context.progress.phase("drawing routes", 0);
@@ -104,33 +112,60 @@ fn run_here(options: &Convergence, programs: Option<Programs>, context: &Context
         context
             .progress
             .phase(&format!("{name}: routes into the kernel"), (routes.len() * beds.len()) as u64);
-        for bed in &mut beds {
-            bed.prepare(*first)?;
+        let prepared = beds.iter_mut().try_for_each(|bed| bed.prepare(*first));
+        if run.ends(context, prepared, !series.is_empty())? {
+            break;
         }
-        let turns: usize = same.iter().map(|event| event.turns()).sum();
-        context.progress.phase(name, (turns * rounds * beds.len()) as u64);
+        let cases: Vec<(usize, usize)> =
+            (0..same.len()).flat_map(|event| (0..beds.len()).map(move |plane| (event, plane))).collect();
+        context.progress.phase(name, (cases.len() * rounds) as u64);
         let begin = series.len();
-        let empty = |event: &Event| Series { event: *event, samples: vec![Vec::new(); beds.len()] };
+        let empty = |event: &Event| Series {
+            event: *event,
+            samples: vec![Vec::new(); beds.len()],
+            counts: vec![Vec::new(); beds.len()],
+        };
         series.extend(same.iter().map(empty));
-        for round in 0..rounds {
-            for one in &mut series[begin..] {
-                for turn in 0..beds.len() {
-                    // Another plane begins each round.
-                    let plane = (round + turn) % beds.len();
-                    one.samples[plane].extend(beds[plane].measure(one.event)?);
-                }
+        let new = &mut series[begin..];
+        let taken = run.take(
+            context,
+            name,
+            (rounds, cases.len()),
+            || false,
+            |at, gate| {
+                let (event, plane) = cases[at];
+                let bed = &mut beds[plane];
+                let (samples, counts) = netns::between(gate, &[cpu as usize], || bed.measure(same[event]))?;
+                // Packets that were lost while the machine was slow are lost all the same.
+                new[event].counts[plane].push(counts);
+                Ok(samples)
+            },
+        );
+        let taken = match taken {
+            Err(_) if context.interrupted() && begin > 0 => {
+                run.cut(context, &format!("before {name} was measured"));
+                series.truncate(begin);
+                break;
+            }
+            taken => taken?,
+        };
+        for round in taken.0 {
+            for ((event, plane), samples) in cases.iter().zip(round) {
+                new[*event].samples[*plane].extend(samples);
             }
         }
     }
     drop(beds);
-    let rows =
-        series.iter().flat_map(|one| rows::rows(one.event, &one.samples, &routes, options.rate)).collect();
+    let rows = series
+        .iter()
+        .flat_map(|one| rows::rows(one.event, &one.samples, &one.counts, &routes, options.rate))
+        .collect();
     let parameters = Parameters {
         quick: run.quick,
         table: routes.len(),
         rate: options.rate,
         rounds,
-        cpu: netns::last_cpu()?,
+        cpu,
         clock: "CLOCK_MONOTONIC: before the first message is sent, and in the receiver's program at each frame",
     };
     Ok(Document::new(Convergence::NAME, machine, parameters, rows))

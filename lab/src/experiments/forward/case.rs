@@ -33,6 +33,11 @@ impl Plane {
         }
     }
 
+    /// Whether a failure of it takes its own rows only, and not the run.
+    pub(super) fn is_rival(self) -> bool {
+        matches!(self, Plane::Fib | Plane::Flowtable)
+    }
+
     /// The reason why it cannot do the work of a path.
     pub(super) fn refusal(self, path: Path) -> Option<&'static str> {
         let is_plain = matches!(path, Path::Ipv4 | Path::Ipv4Full | Path::Ipv6);
@@ -77,12 +82,31 @@ pub(super) struct Sample {
     pub(super) doubt: Option<String>,
 }
 
+impl Sample {
+    /// A rival's turn that failed.
+    pub(super) fn failed(why: String) -> Sample {
+        Sample { turn: Turn { ns: f64::NAN, sent: 0, delivered: 0 }, first: Vec::new(), doubt: Some(why) }
+    }
+}
+
 /// The result of a turn.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) ns: f64,
     pub(super) sent: u64,
     pub(super) delivered: u64,
+}
+
+impl Turn {
+    /// Whether frames of it did not arrive. No figure is made of such a turn: lost frames cost less than forwarded ones.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.delivered < self.sent
+    }
+
+    /// Nanoseconds a frame; NaN of a turn that lost some.
+    pub(super) fn ns(&self) -> f64 {
+        if self.is_lossy() { f64::NAN } else { self.ns }
+    }
 }
 
 /// An error unless the first frame of a turn, as the sink keeps it, is the kernel's.

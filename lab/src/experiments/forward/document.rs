@@ -9,7 +9,7 @@ use super::{case::Plane, rows::Row};
 use crate::{
     Result,
     published::{self, Routed},
-    report::{Column, Document, Picture, Report, Table, table},
+    report::{Column, Document, Picture, Report, Table, decimals, table},
     tables::Source,
 };
 
@@ -113,7 +113,7 @@ const COLUMNS: [Column<Row>; 14] = [
     ("ratio", |row| row.ratio.map(|ratio| format!("{ratio:.2}x")).unwrap_or_default()),
     ("ratio tc", |row| row.ratio_tc.map(|ratio| format!("{ratio:.2}x")).unwrap_or_default()),
     ("ratio fib", |row| row.ratio_fib.map(|ratio| format!("{ratio:.2}x")).unwrap_or_default()),
-    ("floor", |row| format!("{:.2}", row.floor_share)),
+    ("floor", |row| decimals(row.floor_share, 2)),
     ("share", |row| {
         row.share.zip(row.of).map(|(share, of)| format!("{share:.2} of {of}")).unwrap_or_default()
     }),
@@ -140,6 +140,17 @@ impl Report for Outcome {
             p.rounds,
             p.frames
         );
+        for row in self.rows.iter().filter(|row| row.lossy_turns > 0) {
+            let (lossy, all) = (row.lossy_turns, row.lossy_turns + row.rounds);
+            let _ = writeln!(
+                text,
+                "{} {}: {lossy} of {all} turns lost frames ({} of {} arrived) and count for no figure.",
+                row.path,
+                row.plane.name(),
+                row.delivered,
+                row.frames
+            );
+        }
         if let Some(mirror) = &p.mirror {
             let _ = writeln!(
                 text,

@@ -14,7 +14,7 @@ use super::{
     bench::Bench,
     case::{Plane, Sample, Turn, same},
     path::Path,
-    rows::Row,
+    rows::{Row, lossy},
     setup::{Hosts, Setup},
 };
 use crate::{
@@ -196,6 +196,10 @@ impl<'t> Filtered<'t> {
         let Some((generator, nodes)) = round.split_first() else { return Ok(()) };
         self.generator.push(generator.turn.ns);
         for (node, sample) in self.nodes.iter_mut().zip(nodes) {
+            if sample.turn.delivered == 0 {
+                let what = format!("{}: by trieline, behind the node", node.path);
+                return Err(Error::Packets { what, got: 0, expected: sample.turn.sent });
+            }
             same(node.path, Plane::Xdp, &sample.first, &nodes[0].first)?;
             node.turns.push(sample.turn);
         }
@@ -207,9 +211,16 @@ impl<'t> Filtered<'t> {
         let row = |node: &Node| {
             Row::new(node.path, TRAFFIC.kind(), Plane::Xdp, &node.turns, &self.generator, floor)
         };
-        let Some((plain, others)) = self.nodes.split_first() else { return Vec::new() };
-        let mut rows = vec![row(plain)];
-        rows.extend(others.iter().map(|node| row(node).share_of(plain.path, &node.turns, &plain.turns)));
-        rows
+        let Some(plain) = self.nodes.first() else { return Vec::new() };
+        let beside = |node: &Node| {
+            let row = row(node);
+            if node.path == plain.path { row } else { row.share_of(plain.path, &node.turns, &plain.turns) }
+        };
+        self.nodes.iter().filter(|node| lossy(&node.turns).is_none()).map(beside).collect()
+    }
+
+    /// The nodes without a row, and why.
+    pub(super) fn lost(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.nodes.iter().filter_map(|node| Some((node.path, lossy(&node.turns)?)))
     }
 }

@@ -29,9 +29,36 @@ const PROBE: u64 = 1024;
 /// Frames of a turn that the chain may see: two of each flow, twice, since flows expire between turns.
 const SLOW: u64 = 512;
 
+/// The rules of a node's kernel: its flowtable, and the chain that counts what the flowtable does not forward.
+pub(in crate::experiments) struct Rules<'t>(&'t Topology);
+
+impl<'t> Rules<'t> {
+    /// Sets them.
+    ///
+    /// # Errors
+    /// The kernel does not take them: the reason, in words.
+    pub(in crate::experiments) fn set(topology: &'t Topology) -> std::result::Result<Rules<'t>, String> {
+        let set = || {
+            let _inside = topology.node.enter_here()?;
+            // The NAPI that a veth end needs to take XDP frames.
+            command::output("ethtool", &["-K", topology.n0.name, "gro", "on"])?;
+            command::output("nft", &[RULES])
+        };
+        set().map(|_| Rules(topology)).map_err(|error| reason(&error))
+    }
+
+    /// Frames so far that were not forwarded by the flowtable.
+    pub(in crate::experiments) fn slow(&self) -> Result<u64> {
+        let _inside = self.0.node.enter_here()?;
+        let text = command::output("nft", &["-j", "list", "counter", "inet", "lab", "slow"])?;
+        packets(&text).ok_or(Error::Unread { path: "nft -j list counter".into(), expected: "packets" })
+    }
+}
+
 /// The node with its rules.
 pub(super) struct Flowtable<'t> {
     bench: Bench<'t>,
+    rules: Rules<'t>,
 }
 
 impl<'t> Flowtable<'t> {
@@ -42,18 +69,15 @@ impl<'t> Flowtable<'t> {
         run: &Run,
         context: &'t Context<'t>,
     ) -> Result<Option<Flowtable<'t>>> {
-        let ruled = {
-            let _inside = topology.node.enter_here()?;
-            // The NAPI that a veth end needs to take XDP frames.
-            command::output("ethtool", &["-K", topology.n0.name, "gro", "on"])?;
-            command::output("nft", &[RULES])
+        let rules = match Rules::set(topology) {
+            Ok(rules) => rules,
+            Err(why) => {
+                run.account.refuse(Plane::Flowtable.name(), PATH.name(), &why);
+                return Ok(None);
+            }
         };
-        if let Err(error) = ruled {
-            run.account.refuse(Plane::Flowtable.name(), PATH.name(), &reason(&error));
-            return Ok(None);
-        }
         let bench = Bench { topology, generator, sinks: Sinks::attach(topology)?, fib: None, context };
-        let mut flowtable = Flowtable { bench };
+        let mut flowtable = Flowtable { bench, rules };
         // The flows begin.
         flowtable.send(PROBE)?;
         Ok(Some(flowtable))
@@ -61,9 +85,9 @@ impl<'t> Flowtable<'t> {
 
     /// A turn; in doubt if its frames went another way than by the flowtable.
     pub(super) fn turn(&mut self, frames: u64) -> Result<Sample> {
-        let before = self.slow()?;
+        let before = self.rules.slow()?;
         let sample = self.send(frames)?;
-        let slow = self.slow()? - before;
+        let slow = self.rules.slow()? - before;
         let doubt = (slow > SLOW)
             .then(|| format!("{slow} of {frames} frames went by the rules, expected at most {SLOW}"));
         Ok(Sample { doubt, ..sample })
@@ -72,13 +96,6 @@ impl<'t> Flowtable<'t> {
     fn send(&mut self, frames: u64) -> Result<Sample> {
         let ingress = self.bench.topology.n0.clone();
         self.bench.turn(PATH.name(), PATH.kind(), &ingress, Sink::Xdp, frames)
-    }
-
-    /// Frames so far that were not forwarded by the flowtable.
-    fn slow(&self) -> Result<u64> {
-        let _inside = self.bench.topology.node.enter_here()?;
-        let text = command::output("nft", &["-j", "list", "counter", "inet", "lab", "slow"])?;
-        packets(&text).ok_or(Error::Unread { path: "nft -j list counter".into(), expected: "packets" })
     }
 }
 

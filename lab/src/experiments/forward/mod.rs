@@ -5,7 +5,7 @@ mod bench;
 mod case;
 mod document;
 mod filtered;
-mod flowtable;
+pub(super) mod flowtable;
 mod path;
 mod rows;
 mod setup;
@@ -25,7 +25,7 @@ pub use rows::Row;
 pub use setup::{Forward, Hosts, Setup};
 
 use bench::Bench;
-use case::Case;
+use case::{Case, Sample};
 use filtered::Filtered;
 use flowtable::Flowtable;
 use rows::Series;
@@ -35,8 +35,8 @@ use super::{
     options::{BGP_FILE, internet},
 };
 use crate::{
-    Context, Result, in_own_thread, measure::rounded, netns, report::Document, sinks::Sinks, tables::Tables,
-    topology::Topology, xdp_fib::XdpFib,
+    Context, Error, Result, in_own_thread, measure::rounded, netns, report::Document, sinks::Sinks,
+    tables::Tables, topology::Topology, xdp_fib::XdpFib,
 };
 
 /// A quick run begins no further round after this time.
@@ -48,6 +48,7 @@ impl Experiment for Forward {
         "IPv4, IPv6, decapsulation and encapsulation through the kernel and through XDP";
     const COMPARED: &'static [Compared] =
         &[Compared { list: "rows", names: &["path", "plane"], figures: &[Figure::lower("ns")] }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -94,7 +95,13 @@ fn run_here(setup: &Setup, context: &Context) -> Result<Outcome> {
         paths = options.only.some(paths)?;
     }
     let sinks = Sinks::attach(&topology)?;
-    let fib = Some(XdpFib::attach(&topology)?);
+    let fib = match XdpFib::attach(&topology) {
+        Ok(fib) => Some(fib),
+        Err(error) => {
+            run.lose(context, Plane::Fib.name(), "all paths", error)?;
+            None
+        }
+    };
     let mut bench = Bench { topology: &topology, generator: &generator, sinks, fib, context };
     let flowtable_node = if paths.contains(&Path::Ipv4) { Some(Topology::create(context)?) } else { None };
     let mut flowtable = None;
@@ -117,7 +124,7 @@ fn run_here(setup: &Setup, context: &Context) -> Result<Outcome> {
     let cpu = netns::measure_here()?;
     let mut planes = vec![Plane::Kernel, Plane::KernelTcSink];
     planes.extend(flowtable.as_ref().map(|_| Plane::Flowtable));
-    planes.push(Plane::Fib);
+    planes.extend(bench.fib.as_ref().map(|_| Plane::Fib));
     planes.extend(daemon.as_ref().map(|_| Plane::Xdp));
     for plane in &planes {
         let reasons: BTreeSet<_> = paths.iter().filter_map(|path| plane.refusal(*path)).collect();
@@ -130,10 +137,19 @@ fn run_here(setup: &Setup, context: &Context) -> Result<Outcome> {
     let mut series = Series::new(&paths, &planes);
     let cases = Case::all(&paths, &planes);
     let count = cases.len() + filtered.cases();
-    let mut turn = |at: usize, frames| match (cases.get(at), &mut flowtable) {
-        (Some(Case::Path(_, Plane::Flowtable)), Some(flowtable)) => flowtable.turn(frames),
-        (Some(case), _) => bench.case(*case, frames),
-        (None, _) => filtered.case(at - cases.len(), frames),
+    let mut turn = |at: usize, frames| {
+        let taken = match (cases.get(at), &mut flowtable) {
+            (Some(Case::Path(_, Plane::Flowtable)), Some(flowtable)) => flowtable.turn(frames),
+            (Some(case), _) => bench.case(*case, frames),
+            (None, _) => filtered.case(at - cases.len(), frames),
+        };
+        match (cases.get(at), taken) {
+            // The rival loses its rows; the run goes on.
+            (Some(Case::Path(_, plane)), Err(error)) if plane.is_rival() && !context.interrupted() => {
+                Ok(Sample::failed(error.to_string()))
+            }
+            (_, taken) => taken,
+        }
     };
     context.progress.phase("warming up", count as u64);
     let few = (frames / 16).max(1024);
@@ -153,10 +169,17 @@ fn run_here(setup: &Setup, context: &Context) -> Result<Outcome> {
     }
     drop(daemon);
     for lost in series.lost() {
-        run.account.refuse(lost.plane.name(), lost.path.name(), &lost.why);
+        run.account.refuse(lost.plane.name(), lost.path, &lost.why);
+    }
+    for (path, why) in filtered.lost() {
+        run.account.refuse(Plane::Xdp.name(), path, &why);
     }
     let mut rows = series.rows(routes);
     rows.extend(filtered.rows(&series.floor()));
+    if rows.is_empty() {
+        let reasons: Vec<String> = run.account.refused().into_iter().map(|one| one.reason).collect();
+        return Err(Error::Traffic(format!("no path has a figure: {}", reasons.join("; "))));
+    }
     let parameters = Parameters {
         quick: run.quick,
         table: options.table.file.clone(),

@@ -7,9 +7,9 @@ use super::{
     path::Path,
 };
 use crate::{
-    Result,
+    Error, Result,
     frames::Kind,
-    measure::{Samples, rounded},
+    measure::{Samples, known, rounded},
 };
 
 /// One path through one plane.
@@ -51,21 +51,26 @@ pub struct Row {
     pub ratio_fib: Option<f64>,
     /// 95 % interval of that ratio.
     pub ratio_fib_ci: Option<[f64; 2]>,
-    /// The bare redirect's ns over this ns, gross: median of the rounds.
-    pub floor_share: f64,
+    /// The bare redirect's ns over this ns, gross: median of the rounds. None if no round has both.
+    pub floor_share: Option<f64>,
     /// A path of XDP that this one is compared with.
     pub of: Option<&'static str>,
     /// This path's rate as a share of that one's: median of the rounds.
     pub share: Option<f64>,
-    /// Frames counted at the sink, all rounds: as many as `frames` when none was lost.
+    /// Rounds that the figures are made of: those whose turn lost no frame.
+    pub rounds: usize,
+    /// Turns that lost frames. They count for no figure.
+    pub lossy_turns: usize,
+    /// Frames counted at the sink, all turns: as many as `frames` when none was lost.
     pub delivered: u64,
-    /// Frames sent, all rounds.
+    /// Frames sent, all turns.
     pub frames: u64,
 }
 
-/// A rival that lost its rows of a path.
+/// A plane that lost its rows of a path.
+#[derive(Clone, Debug)]
 pub(super) struct Lost {
-    pub(super) path: Path,
+    pub(super) path: &'static str,
     pub(super) plane: Plane,
     pub(super) why: String,
 }
@@ -92,7 +97,8 @@ impl Series {
         }
     }
 
-    /// Adds a round, whose cases are in this order. An error if trieline sent another frame than the kernel; a rival then loses its rows.
+    /// Adds a round, whose cases are in this order. An error if no frame of trieline's arrived, or another one than the kernel's; a rival then
+    /// loses its rows.
     pub(super) fn add(&mut self, cases: &[Case], round: &[Sample]) -> Result<()> {
         let at = |path: &Path| self.paths.iter().position(|one| one == path);
         for (case, sample) in cases.iter().zip(round) {
@@ -105,20 +111,27 @@ impl Series {
                 Case::Path(path, plane) => {
                     let q = self.planes.iter().position(|one| one == plane);
                     let (Some(p), Some(q)) = (at(path), q) else { continue };
+                    let Turn { sent, delivered, .. } = sample.turn;
+                    if *plane == Plane::Xdp && delivered == 0 && sent > 0 {
+                        let what = format!("{}: by trieline, behind the node", path.name());
+                        return Err(Error::Packets { what, got: 0, expected: sent });
+                    }
                     let kernel = cases.iter().position(|one| *one == Case::Path(*path, Plane::Kernel));
-                    let as_kernel = match kernel {
-                        Some(kernel) if *plane != Plane::KernelTcSink => {
-                            same(path.name(), *plane, &sample.first, &round[kernel].first)
-                        }
-                        _ => Ok(()),
+                    let kernel = kernel.filter(|_| *plane != Plane::KernelTcSink).map(|at| &round[at].first);
+                    // Where nothing came there is nothing to compare.
+                    let as_kernel = match kernel.filter(|first| !first.is_empty() && !sample.first.is_empty())
+                    {
+                        Some(first) => same(path.name(), *plane, &sample.first, first),
+                        None => Ok(()),
                     };
-                    let doubt = match (plane, as_kernel) {
-                        (Plane::Fib | Plane::Flowtable, Err(error)) => Some(error.to_string()),
-                        (_, result) => result.map(|()| sample.doubt.clone())?,
+                    let doubt = match as_kernel {
+                        Err(error) if plane.is_rival() => Some(error.to_string()),
+                        result => result.map(|()| sample.doubt.clone())?,
                     };
-                    let is_new = !self.lost.iter().any(|lost| (lost.path, lost.plane) == (*path, *plane));
+                    let name = path.name();
+                    let is_new = !self.lost.iter().any(|lost| (lost.path, lost.plane) == (name, *plane));
                     if let Some(why) = doubt.filter(|_| is_new) {
-                        self.lost.push(Lost { path: *path, plane: *plane, why });
+                        self.lost.push(Lost { path: name, plane: *plane, why });
                     }
                     self.turns[p][q].push(sample.turn);
                 }
@@ -127,17 +140,29 @@ impl Series {
         Ok(())
     }
 
-    /// The rivals that lost their rows.
-    pub(super) fn lost(&self) -> &[Lost] {
-        &self.lost
+    /// The planes that lost their rows: in doubt, or each turn lost frames.
+    pub(super) fn lost(&self) -> Vec<Lost> {
+        let mut lost = self.lost.clone();
+        lost.extend(lossy(&self.redirect).map(|why| Lost { path: "redirect", plane: Plane::Xdp, why }));
+        for (path, planes) in self.paths.iter().zip(&self.turns) {
+            for (plane, turns) in self.planes.iter().zip(planes) {
+                let name = path.name();
+                let is_new = !lost.iter().any(|one| (one.path, one.plane) == (name, *plane));
+                if let Some(why) = lossy(turns).filter(|_| is_new) {
+                    lost.push(Lost { path: name, plane: *plane, why });
+                }
+            }
+        }
+        lost
     }
 
     /// The turns of a path by a plane, if it has a row.
     fn turns(&self, path: Path, plane: Plane) -> Option<&[Turn]> {
-        let is_lost = self.lost.iter().any(|lost| (lost.path, lost.plane) == (path, plane));
+        let is_lost = self.lost.iter().any(|lost| (lost.path, lost.plane) == (path.name(), plane));
         let p = self.paths.iter().position(|one| *one == path)?;
         let q = self.planes.iter().position(|one| *one == plane)?;
-        Some(self.turns[p][q].as_slice()).filter(|turns| !turns.is_empty() && !is_lost)
+        let has_row = |turns: &&[Turn]| !turns.iter().all(Turn::is_lossy) && !is_lost;
+        Some(self.turns[p][q].as_slice()).filter(has_row)
     }
 
     /// The bare redirect's times.
@@ -152,7 +177,7 @@ impl Series {
             let through = |plane| self.turns(*path, plane);
             let rivals = [Plane::Kernel, Plane::KernelTcSink, Plane::Fib].map(|plane| through(plane).map(ns));
             let generator = &self.generator[p];
-            if p == 0 {
+            if p == 0 && floor.known() > 0 {
                 // The redirect does nothing but move frames: what it saves against the forwarding of the first path.
                 let row = Row::new("redirect", Kind::Ipv4, Plane::Xdp, &self.redirect, generator, &floor);
                 rows.push(Row { routes, ..row.against(&floor, &rivals) });
@@ -176,9 +201,21 @@ impl Series {
     }
 }
 
-/// Nanoseconds of each turn.
+/// Nanoseconds of each turn; of one that lost frames they are not known.
 fn ns(turns: &[Turn]) -> Samples {
-    turns.iter().map(|turn| turn.ns).collect()
+    turns.iter().map(Turn::ns).collect()
+}
+
+/// The reason why no figure can be made of these turns, if each of them lost frames.
+pub(super) fn lossy(turns: &[Turn]) -> Option<String> {
+    let (sent, delivered) = counts(turns);
+    let all = !turns.is_empty() && turns.iter().all(Turn::is_lossy);
+    all.then(|| format!("each of {} turns lost frames: {delivered} of {sent} arrived", turns.len()))
+}
+
+/// Frames that turns sent, and those that arrived.
+fn counts(turns: &[Turn]) -> (u64, u64) {
+    turns.iter().fold((0, 0), |(sent, came), turn| (sent + turn.sent, came + turn.delivered))
 }
 
 impl Row {
@@ -192,7 +229,9 @@ impl Row {
         floor: &Samples,
     ) -> Row {
         let own = ns(turns);
-        let net: Samples = turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns - gen_).collect();
+        let net: Samples =
+            turns.iter().zip(generator.values()).map(|(turn, gen_)| turn.ns() - gen_).collect();
+        let (frames, delivered) = counts(turns);
         let [median, ns_min, ns_max] = own.spread(1);
         Row {
             path,
@@ -213,18 +252,24 @@ impl Row {
             ratio_tc: None,
             ratio_fib: None,
             ratio_fib_ci: None,
-            floor_share: rounded(own.ratio_of(floor).median(), 3),
+            floor_share: known(rounded(own.ratio_of(floor).median(), 3)),
             of: None,
             share: None,
-            delivered: turns.iter().map(|turn| turn.delivered).sum(),
-            frames: turns.iter().map(|turn| turn.sent).sum(),
+            rounds: own.known(),
+            lossy_turns: turns.iter().filter(|turn| turn.is_lossy()).count(),
+            delivered,
+            frames,
         }
     }
 
     /// Set beside the turns of the kernel, of the kernel with the tc sink, and of plane `fib`.
     fn against(self, own: &Samples, rivals: &[Option<Samples>; 3]) -> Row {
-        let [kernel, tc, fib] =
-            rivals.each_ref().map(|rival| rival.as_ref().map(|rival| own.ratio_of(rival)));
+        // Without a round in which both lost nothing there is no ratio.
+        let ratios = |rival: &Option<Samples>| {
+            let ratios = rival.as_ref().map(|rival| own.ratio_of(rival));
+            ratios.filter(|ratios| ratios.known() > 0)
+        };
+        let [kernel, tc, fib] = rivals.each_ref().map(ratios);
         let spread = kernel.as_ref().map(|by_round| by_round.spread(2));
         let median = |by_round: Option<&Samples>| by_round.map(|by_round| rounded(by_round.median(), 2));
         Row {
@@ -241,8 +286,8 @@ impl Row {
 
     /// Set beside another path's turns.
     pub(super) fn share_of(self, path: &'static str, own: &[Turn], other: &[Turn]) -> Row {
-        let share = ns(own).ratio_of(&ns(other)).median();
-        Row { of: Some(path), share: Some(rounded(share, 3)), ..self }
+        let share = known(rounded(ns(own).ratio_of(&ns(other)).median(), 3));
+        Row { of: share.map(|_| path), share, ..self }
     }
 }
 
@@ -269,5 +314,77 @@ mod tests {
             plain(Plane::Fib, 900_000),
         ];
         assert_eq!(routes, all);
+    }
+
+    const PLANES: [Plane; 4] = [Plane::Kernel, Plane::KernelTcSink, Plane::Fib, Plane::Xdp];
+
+    /// Rounds of IPv4 in which this plane delivers so many of 10 frames, and all others deliver all. A turn that loses frames is ten times as
+    /// fast.
+    fn of(plane: Option<Plane>, delivered: &[u64]) -> Result<Series> {
+        let cases = Case::all(&[Path::Ipv4], &PLANES);
+        let mut series = Series::new(&[Path::Ipv4], &PLANES);
+        for delivered in delivered {
+            let sample = |case: &Case| {
+                let is_lossy = match case {
+                    Case::Path(_, of) => Some(*of) == plane,
+                    Case::Redirect => plane.is_none(),
+                    Case::Generator(_) => false,
+                };
+                let delivered = if is_lossy { *delivered } else { 10 };
+                let ns = if delivered < 10 { 50.0 } else { 500.0 };
+                let first = if delivered > 0 { vec![7] } else { Vec::new() };
+                Sample { turn: Turn { ns, sent: 10, delivered }, first, doubt: None }
+            };
+            series.add(&cases, &cases.iter().map(sample).collect::<Vec<_>>())?;
+        }
+        Ok(series)
+    }
+
+    fn row(rows: &[Row], path: &str, plane: Plane) -> Option<Row> {
+        rows.iter().find(|row| row.path == path && row.plane == plane).cloned()
+    }
+
+    #[test]
+    fn a_turn_that_lost_frames_is_in_no_figure_and_is_counted() {
+        for plane in PLANES {
+            let series = of(Some(plane), &[10, 9, 10]).unwrap();
+            assert!(series.lost().is_empty());
+            let rows = series.rows(1);
+            let own = row(&rows, "ipv4", plane).unwrap();
+            assert_eq!((own.ns, own.ns_min, own.ns_max, own.ns_net), (500.0, 500.0, 500.0, 0.0), "{own:?}");
+            assert_eq!((own.rounds, own.lossy_turns, own.frames, own.delivered), (2, 1, 30, 29));
+            for other in &rows {
+                let ratios =
+                    [other.ratio, other.ratio_max, other.ratio_tc, other.ratio_fib, other.floor_share];
+                assert_eq!(ratios, [Some(1.0); 5], "{other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plane_of_lossy_turns_alone_has_no_row_and_a_reason() {
+        let series = of(Some(Plane::Kernel), &[9, 0, 3]).unwrap();
+        let [lost] = &series.lost()[..] else { panic!("{:?}", series.lost()) };
+        assert_eq!((lost.path, lost.plane), ("ipv4", Plane::Kernel));
+        assert_eq!(lost.why, "each of 3 turns lost frames: 12 of 30 arrived");
+        let rows = series.rows(1);
+        assert!(row(&rows, "ipv4", Plane::Kernel).is_none());
+        let xdp = row(&rows, "ipv4", Plane::Xdp).unwrap();
+        assert_eq!((xdp.ratio, xdp.ratio_tc, xdp.floor_share), (None, Some(1.0), Some(1.0)));
+        // Without the bare redirect no row has a share of it.
+        let series = of(None, &[0, 9]).unwrap();
+        assert_eq!(series.lost()[0].path, "redirect");
+        let rows = series.rows(1);
+        assert!(row(&rows, "redirect", Plane::Xdp).is_none());
+        assert!(rows.len() == PLANES.len() && rows.iter().all(|row| row.floor_share.is_none()));
+    }
+
+    #[test]
+    fn no_packet_of_trielines_is_an_error_and_none_of_a_rivals_loses_its_row() {
+        let error = of(Some(Plane::Xdp), &[0]).err().unwrap().to_string();
+        assert_eq!(error, "ipv4: by trieline, behind the node: 0 packets, expected 10");
+        let series = of(Some(Plane::Fib), &[0]).unwrap();
+        assert_eq!(series.lost()[0].plane, Plane::Fib);
+        assert!(row(&series.rows(1), "ipv4", Plane::Fib).is_none());
     }
 }

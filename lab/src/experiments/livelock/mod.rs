@@ -74,6 +74,7 @@ impl Experiment for Livelock {
         names: &["receiver", "rate_kpps"],
         figures: &[Figure::higher("delivered_kpps").from_to("delivered_min", "delivered_max")],
     }];
+    const CODE: &'static [&'static str] = &[];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -81,11 +82,10 @@ impl Experiment for Livelock {
     }
 }
 
-/// A receiver with its link, and what came of its trials by rate.
+/// A receiver with its link.
 struct Case {
     receiver: Receiver,
     pair: Result<Pair>,
-    trials: Vec<(Vec<Got>, Option<String>)>,
 }
 
 fn run_here(asked: &Livelock, context: &Context) -> Result<Outcome> {
@@ -110,14 +110,10 @@ fn run_here(asked: &Livelock, context: &Context) -> Result<Outcome> {
     let receivers = asked.only.some(receivers)?;
     context.progress.phase("namespaces", 0);
     let bed = Bed::create()?;
-    let mut cases: Vec<Case> = receivers
+    let cases: Vec<Case> = receivers
         .into_iter()
         .zip(0..)
-        .map(|(receiver, number)| Case {
-            receiver,
-            pair: bed.pair(receiver, number, reader_cpu),
-            trials: vec![(Vec::new(), None); rates.len()],
-        })
+        .map(|(receiver, number)| Case { receiver, pair: bed.pair(receiver, number, reader_cpu) })
         .collect();
     netns::pin_to(reader_cpu)?;
     let work = Work::of(asked.work as u64);
@@ -125,45 +121,36 @@ fn run_here(asked: &Livelock, context: &Context) -> Result<Outcome> {
     netns::insist_here()?;
     let bench = Bench { bed: &bed, length, work, sender_cpu, reader_cpu };
     let mut random = Random::new(asked.run.seed ^ 0x6c69_7665);
-    let order: Vec<(usize, usize)> =
-        (0..rates.len()).flat_map(|rate| (0..cases.len()).map(move |case| (rate, case))).collect();
-    context.progress.phase("rounds", (wanted * order.len()) as u64);
-    let mut made = 0;
-    for _ in context.rounds("livelock", wanted, || asked.run.quick && began.elapsed() > QUICK) {
-        let mut turns = order.clone();
-        while !turns.is_empty() {
-            context.check()?;
-            let (rate, case) = turns.swap_remove(random.below(turns.len()));
-            let Case { receiver, pair, trials } = &mut cases[case];
-            let got = match pair {
-                Ok(pair) => {
-                    bench.trial(*receiver, pair, random.bits(), rates[rate] * 1e3).map_err(|e| e.to_string())
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            let (gots, why) = &mut trials[rate];
-            match got {
-                Ok(got) => gots.push(got),
-                Err(error) => *why = Some(error),
-            }
-            context.progress.advance(1);
-        }
-        made += 1;
-    }
-    let rows: Vec<Row> = cases
-        .iter()
-        .flat_map(|case| {
-            let rows = rates.iter().zip(&case.trials);
-            // A round that failed does not take the figures of the others, and is named.
-            rows.map(|(rate, (gots, why))| Row::of(case.receiver, *rate, gots, why.clone()))
-        })
-        .collect();
+    let points: Vec<(usize, usize)> =
+        (0..cases.len()).flat_map(|case| (0..rates.len()).map(move |rate| (case, rate))).collect();
+    context.progress.phase("rounds", (wanted * points.len()) as u64);
+    let late = || asked.run.quick && began.elapsed() > QUICK;
+    let taken = asked.run.take(context, Livelock::NAME, (wanted, points.len()), late, |at, gate| {
+        let (case, rate) = points[at];
+        let Case { receiver, pair } = &cases[case];
+        let tag = random.bits();
+        // A receiver that fails loses this trial; the run goes on.
+        let got = netns::between(gate, &[reader_cpu], || match pair {
+            Ok(pair) => Ok(bench.trial(*receiver, pair, tag, rates[rate] * 1e3).map_err(|e| e.to_string())),
+            Err(error) => Ok(Err(error.to_string())),
+        })?;
+        context.check()?;
+        Ok(got)
+    })?;
+    let row = |(at, (case, rate)): (usize, &(usize, usize))| {
+        let results = || taken.0.iter().map(|round| &round[at]);
+        let gots: Vec<Got> = results().filter_map(|got| got.as_ref().ok()).copied().collect();
+        // A round that failed does not take the figures of the others, and is named.
+        let why = results().filter_map(|got| got.as_ref().err()).next_back().cloned();
+        Row::of(cases[*case].receiver, rates[*rate], &gots, why)
+    };
+    let rows: Vec<Row> = points.iter().enumerate().map(row).collect();
     if let Some(why) = none_delivered(&rows) {
         return Err(Error::Receiver(why));
     }
     let parameters = Parameters {
         quick: asked.run.quick,
-        rounds: made,
+        rounds: taken.len(),
         trial_s: rounded(length.as_secs_f64(), 3),
         work_ns: asked.work as u64,
         sender_cpu,

@@ -63,6 +63,7 @@ impl Experiment for MapCurve {
         names: &["entries", "structure", "map_type", "mode", "order"],
         figures: &[Figure::lower("ns")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -100,7 +101,10 @@ fn run_here(asked: &MapCurve, context: &Context) -> Result<Outcome> {
             continue;
         }
         let published = curve.iter().find(|point| point.entries as usize == entries).map(|point| point.ns);
-        bench.point(entries, published)?;
+        let part = bench.point(entries, published);
+        if asked.run.ends(context, part, !bench.rows.is_empty())? {
+            break;
+        }
     }
     let parameters = Parameters {
         quick: is_quick,

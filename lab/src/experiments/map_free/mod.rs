@@ -59,6 +59,7 @@ impl Experiment for MapFree {
         names: &["entries", "structure", "map_type", "what"],
         figures: &[Figure::lower("cpu_ms"), Figure::lower("stall_ms")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -83,7 +84,10 @@ fn run_here(asked: &MapFree, context: &Context) -> Result<Outcome> {
             context.progress.note(&format!("{size} entries: left out, this machine is slow"));
             continue;
         }
-        bench.size(size, rounds, || is_quick && began.elapsed() > QUICK_ROUNDS)?;
+        let part = bench.size(size, rounds, || is_quick && began.elapsed() > QUICK_ROUNDS);
+        if asked.run.ends(context, part, !bench.rows.is_empty())? {
+            break;
+        }
     }
     let parameters = Parameters {
         quick: is_quick,

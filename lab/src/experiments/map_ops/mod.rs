@@ -53,6 +53,7 @@ impl Experiment for MapOps {
         names: &["structure", "map_type", "op", "where"],
         figures: &[Figure::lower("ns")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

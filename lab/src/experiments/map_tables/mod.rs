@@ -65,6 +65,7 @@ impl Experiment for MapTables {
         names: &["table", "family", "structure", "map_type", "mode"],
         figures: &[Figure::lower("ns")],
     }];
+    const CODE: &'static [&'static str] = &["lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -86,12 +87,13 @@ fn run_here(asked: &MapTables, context: &Context) -> Result<Outcome> {
         before_ms: Samples::default(),
     };
     let mut data = None;
-    if let Some((tables, name)) = asked.table.read(context)? {
-        bench.both(&name, &name, &tables)?;
+    let part = if let Some((tables, name)) = asked.table.read(context)? {
+        bench.both(&name, &name, &tables)
     } else {
         data = asked.table.data.directory()?;
-        bench.standard(data.as_deref())?;
-    }
+        bench.standard(data.as_deref())
+    };
+    asked.run.ends(context, part, !bench.rows.is_empty())?;
     let rows = asked.only.some(bench.rows)?;
     let parameters = Parameters {
         quick: asked.run.quick,

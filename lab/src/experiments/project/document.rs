@@ -1,6 +1,6 @@
 //! The document of `project`: a model, and labelled as one in its text, its keys and its picture.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,8 +26,6 @@ pub struct Parameters {
     pub measured: Value,
     /// The figures of drivers that the model starts from.
     pub drivers: Vec<Redirect>,
-    /// Drivers without a figure, and why.
-    pub left_out: &'static str,
     /// The model, in words.
     pub meaning: &'static str,
     /// Where the figures that it is checked against are from.
@@ -58,16 +56,18 @@ pub struct Row {
     pub added_min: f64,
     /// Most.
     pub added_max: f64,
-    /// Published nanoseconds of the driver's bare redirect, least.
-    pub driver_min: f64,
+    /// Published nanoseconds of the driver's bare redirect, least; null without any.
+    pub driver_min: Option<f64>,
     /// Most.
-    pub driver_max: f64,
-    /// Million packets a second and core by the model; null if the path was not slower than the bare redirect.
+    pub driver_max: Option<f64>,
+    /// Million packets a second and core by the model; null, with the reason in `why`, if there is none.
     pub mpps: Option<f64>,
     /// Lower end of the range.
     pub mpps_min: Option<f64>,
     /// Upper end.
     pub mpps_max: Option<f64>,
+    /// The reason why the model has no figure.
+    pub why: Option<&'static str>,
 }
 
 /// The model of the kernel's routes by XDP beside what the XDP paper measured.
@@ -81,13 +81,27 @@ pub struct Check {
     pub published_mpps: f64,
     /// Those that the model gives from the paper's own bare redirect; null without rows of plane `fib`.
     pub model_mpps: Option<f64>,
+    /// By the slowest of median, fastest and slowest rounds.
+    pub model_min: Option<f64>,
+    /// By the fastest.
+    pub model_max: Option<f64>,
     /// The model's over the paper's, less one, in percent.
     pub error_percent: Option<f64>,
 }
 
+/// Of a driver that nobody has published.
+const NO_SOURCE: &str =
+    "no published rate of XDP_REDIRECT on one core was found; add yours by --driver NAME=MPPS";
+/// Of a path that costs nothing here.
+const NOT_SLOWER: &str = "the path is not slower than the bare redirect here: nothing was measured";
+
 pub(super) fn rows(added: &[Added], drivers: &[Driver]) -> Vec<Row> {
     let row = |added: &Added, driver: &Driver| {
         let ns = packet_ns(driver, added);
+        let why = match driver.ns {
+            None => Some(NO_SOURCE),
+            Some(_) => ns.is_none().then_some(NOT_SLOWER),
+        };
         Row {
             path: added.path.clone(),
             plane: added.plane.clone(),
@@ -95,11 +109,12 @@ pub(super) fn rows(added: &[Added], drivers: &[Driver]) -> Vec<Row> {
             added_ns: rounded(added.ns, 1),
             added_min: rounded(added.least, 1),
             added_max: rounded(added.most, 1),
-            driver_min: rounded(driver.least, 1),
-            driver_max: rounded(driver.most, 1),
+            driver_min: driver.ns.map(|[least, _]| rounded(least, 1)),
+            driver_max: driver.ns.map(|[_, most]| rounded(most, 1)),
             mpps: ns.map(|[middle, ..]| mpps(middle)),
             mpps_min: ns.map(|[.., most]| mpps(most)),
             mpps_max: ns.map(|[_, least, _]| mpps(least)),
+            why,
         }
     };
     added.iter().flat_map(|added| drivers.iter().map(move |driver| row(added, driver))).collect()
@@ -108,14 +123,17 @@ pub(super) fn rows(added: &[Added], drivers: &[Driver]) -> Vec<Row> {
 pub(super) fn checks(added: &[Added], routed: &[Routed]) -> Vec<Check> {
     let check = |routed: &Routed| {
         let ns = 1e3 / routed.redirect_mpps;
-        let driver = Driver { name: String::new(), least: ns, most: ns };
+        let driver = Driver { name: String::new(), ns: Some([ns, ns]) };
         let found = added.iter().find(|added| added.plane == "fib" && added.path == routed.path);
-        let model = found.and_then(|added| packet_ns(&driver, added)).map(|[middle, ..]| mpps(middle));
+        let times = found.and_then(|added| packet_ns(&driver, added));
+        let [model, model_max, model_min] = [0, 1, 2].map(|at| times.map(|times| mpps(times[at])));
         Check {
             path: routed.path.clone(),
             what: routed.what.clone(),
             published_mpps: rounded(routed.mpps, 2),
             model_mpps: model,
+            model_min,
+            model_max,
             error_percent: model.map(|model| rounded(100.0 * (model / routed.mpps - 1.0), 1)),
         }
     };
@@ -127,7 +145,9 @@ const COLUMNS: [Column<Row>; 8] = [
     ("plane", |row| row.plane.clone()),
     ("driver", |row| row.driver.clone()),
     ("added ns", |row| decimals(row.added_ns, 1)),
-    ("driver ns", |row| format!("{:.0}..{:.0}", row.driver_min, row.driver_max)),
+    ("driver ns", |row| {
+        dash(row.driver_min.zip(row.driver_max), |(least, most)| format!("{least:.0}..{most:.0}"))
+    }),
     ("model Mpps", |row| dash(row.mpps, |mpps| format!("{mpps:.2}"))),
     ("from", |row| dash(row.mpps_min, |mpps| format!("{mpps:.2}"))),
     ("to", |row| dash(row.mpps_max, |mpps| format!("{mpps:.2}"))),
@@ -141,7 +161,18 @@ impl Report for Outcome {
 
     fn notes(&self) -> String {
         let p = &self.parameters;
-        let mut text = format!("{}.\n{}.\n", p.meaning, p.left_out);
+        let mut text = format!("{}.\n", p.meaning);
+        for why in [NO_SOURCE, NOT_SLOWER] {
+            let of = self.rows.iter().filter(|row| row.why == Some(why));
+            let names: BTreeSet<String> = match why {
+                NO_SOURCE => of.map(|row| row.driver.clone()).collect(),
+                _ => of.map(|row| format!("{} {}", row.path, row.plane)).collect(),
+            };
+            if !names.is_empty() {
+                let names: Vec<String> = names.into_iter().collect();
+                let _ = writeln!(text, "No figure of {}: {why}.", names.join(", "));
+            }
+        }
         for check in &self.more.checks {
             let model = match (check.model_mpps, check.error_percent) {
                 (Some(mpps), Some(error)) => format!("the model says {mpps:.2}: error {error:+.1} %"),

@@ -73,9 +73,28 @@ fn driver(text: &str) -> std::result::Result<Redirect, String> {
 impl Experiment for Project {
     const NAME: &'static str = "project";
     const PURPOSE: &'static str = "a model: what the figures of forward on veth mean on network cards";
-    const COMPARED: &'static [Compared] =
-        &[Compared { list: "rows", names: &["path", "plane", "driver"], figures: &[Figure::higher("mpps")] }];
+    const COMPARED: &'static [Compared] = &[
+        Compared {
+            list: "rows",
+            names: &["path", "plane", "driver"],
+            figures: &[
+                Figure::lower("added_ns").within("added_min", "added_max"),
+                Figure::higher("mpps").within("mpps_min", "mpps_max"),
+            ],
+        },
+        Compared {
+            list: "checks",
+            names: &["path"],
+            figures: &[Figure::higher("model_mpps").within("model_min", "model_max")],
+        },
+    ];
+    const CODE: &'static [&'static str] =
+        &["router/src", "lpm/src", "lpm/include", "bpf/src", "lab/src/experiments/forward"];
     type Outcome = Outcome;
+
+    fn needs_root(&self) -> bool {
+        self.from.is_none()
+    }
 
     fn run(&self, context: &Context) -> Result<Outcome> {
         let machine = self.run.machine();
@@ -105,15 +124,11 @@ impl Experiment for Project {
             from: self.from.as_ref().map(|file| file.display().to_string()),
             measured: measured["machine"].clone(),
             drivers: figures,
-            left_out: "ice: no published rate of XDP_REDIRECT on one core was found; --driver ice=MPPS adds yours",
             meaning: "time a packet = the driver's published bare redirect + what the path adds to the bare redirect here; the middle of the \
                       driver's figures, and the range of both; this CPU's nanoseconds stand for those of the card's machine",
             published: source,
         };
-        let Document { experiment, version, .. } =
-            Document::new(Self::NAME, machine.clone(), (), Vec::<()>::new());
-        let more = Model { model: true, checks };
-        Ok(Document { experiment, version, machine, parameters, rows, refused: Vec::new(), more })
+        Ok(Document::new(Self::NAME, machine, parameters, rows).with(Model { model: true, checks }))
     }
 }
 

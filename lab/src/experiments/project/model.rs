@@ -54,37 +54,40 @@ pub(super) fn added(document: &Value) -> Result<Vec<Added>, String> {
     .collect()
 }
 
-/// A driver's published times for the bare redirect, nanoseconds a packet.
+/// Drivers of the cards that are asked about, whether their figures are published or not.
+const DRIVERS: [&str; 3] = ["mlx5", "i40e", "ice"];
+
+/// A driver's published times for the bare redirect, nanoseconds a packet: the least and the most; none without any.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Driver {
     pub name: String,
-    pub least: f64,
-    pub most: f64,
+    pub ns: Option<[f64; 2]>,
 }
 
-/// Of all figures of each driver.
+/// [`DRIVERS`], then others that have figures, each by all of its figures.
 pub(super) fn drivers(figures: &[Redirect]) -> Vec<Driver> {
-    let mut drivers: Vec<Driver> = Vec::new();
+    let mut drivers: Vec<Driver> =
+        DRIVERS.iter().map(|name| Driver { name: (*name).to_owned(), ns: None }).collect();
     for figure in figures {
         let ns = 1e3 / figure.mpps;
         match drivers.iter_mut().find(|driver| driver.name == figure.driver) {
             Some(driver) => {
-                driver.least = driver.least.min(ns);
-                driver.most = driver.most.max(ns);
+                let [least, most] = driver.ns.unwrap_or([ns, ns]);
+                driver.ns = Some([least.min(ns), most.max(ns)]);
             }
-            None => drivers.push(Driver { name: figure.driver.clone(), least: ns, most: ns }),
+            None => drivers.push(Driver { name: figure.driver.clone(), ns: Some([ns, ns]) }),
         }
     }
     drivers
 }
 
-/// Nanoseconds a packet: the middle, the least and the most. None if the path is not slower here than the bare redirect,
-/// so that nothing was measured.
+/// Nanoseconds a packet: the middle, the least and the most. None if nobody has published the driver, or if the path is not slower here than
+/// the bare redirect, so that nothing was measured.
 pub(super) fn packet_ns(driver: &Driver, added: &Added) -> Option<[f64; 3]> {
-    let middle = (driver.least + driver.most) / 2.0;
+    let [least, most] = driver.ns?;
+    let middle = (least + most) / 2.0;
     // Below zero is noise: no program is faster than one that does nothing.
-    (added.ns > 0.0)
-        .then(|| [middle + added.ns, driver.least + added.least.max(0.0), driver.most + added.most])
+    (added.ns > 0.0).then(|| [middle + added.ns, least + added.least.max(0.0), most + added.most])
 }
 
 /// Million packets a second.

@@ -29,6 +29,8 @@ fn a_path_costs_the_driver_and_its_own_time() {
     let document = json!({"experiment": "forward", "version": 1, "machine": {"cpu": "x"}, "rows": rows});
     let outcome = project(&document, &["--driver", "ice=10"]).unwrap();
     assert_eq!(outcome.rows.len(), 3 * 3, "the kernel's planes are not projected");
+    let drivers: Vec<_> = outcome.rows[..3].iter().map(|row| row.driver.as_str()).collect();
+    assert_eq!(drivers, ["mlx5", "i40e", "ice"]);
     let of = |path: &str, plane: &str, driver: &str| {
         let is = |row: &&Row| {
             (row.path.as_str(), row.plane.as_str(), row.driver.as_str()) == (path, plane, driver)
@@ -40,11 +42,12 @@ fn a_path_costs_the_driver_and_its_own_time() {
     let fib = of("ipv4", "fib", "i40e");
     assert!(fib.mpps_min < fib.mpps && fib.mpps < fib.mpps_max, "{fib:?}");
     assert_eq!(of("ipv6", "xdp", "mlx5").mpps, None, "faster than the bare redirect is noise");
+    let json = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(json["rows"][0]["why"], Value::Null);
     // 1000 / (1000 / 8.665664 + 71): the paper's router took 71.2 ns more than its redirect.
     let [one, full] = &outcome.more.checks[..] else { panic!("{:?}", outcome.more) };
     assert_eq!((one.published_mpps, one.model_mpps, one.error_percent), (5.36, Some(5.36), Some(0.0)));
     assert_eq!((full.published_mpps, full.model_mpps), (3.45, None), "the document has no full table by fib");
-    let json = serde_json::to_value(&outcome).unwrap();
     assert_eq!(json["model"], true);
     use crate::report::Report;
     assert!(outcome.text().starts_with("A MODEL") && outcome.text().contains("not checked"));
@@ -66,4 +69,17 @@ fn documents_that_cannot_be_are_refused() {
     for bad in ["ice", "=9", "ice=x", "ice=0"] {
         assert!(asked::<Project>(&["--driver", bad]).unwrap_err().to_string().contains("NAME=MPPS"), "{bad}");
     }
+}
+
+#[test]
+fn a_driver_that_nobody_has_published_has_a_row_with_the_reason() {
+    use crate::report::Report;
+    let rows = [row("redirect", "xdp", 130.0), row("ipv4", "xdp", 140.0)];
+    let document = json!({"experiment": "forward", "version": 1, "rows": rows});
+    let outcome = project(&document, &[]).unwrap();
+    let ice = outcome.rows.iter().find(|row| row.driver == "ice").unwrap();
+    assert_eq!((ice.mpps, ice.driver_min), (None, None));
+    assert!(ice.why.unwrap().starts_with("no published rate of XDP_REDIRECT"), "{ice:?}");
+    assert!(outcome.text().contains("No figure of ice: no published rate"), "{}", outcome.text());
+    assert!(outcome.pictures().is_ok());
 }

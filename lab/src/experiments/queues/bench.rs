@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Context,
     error::{During, Error, Result},
+    experiments::options::Run,
     flow_sender::FlowSender,
     generator::Sent,
     measure::monotonic_ns,
@@ -48,7 +49,8 @@ pub struct Bench<'t> {
     object: Object,
     cpus: [usize; 2],
     daemon: Option<Daemon>,
-    fib: XdpFib,
+    /// Plane `fib`, where the kernel takes its program.
+    fib: Option<XdpFib>,
     /// TX queues of the egress; 0 before they are set.
     tx_queues: usize,
     /// The planes that were seen to forward since then.
@@ -57,11 +59,12 @@ pub struct Bench<'t> {
 }
 
 impl<'t> Bench<'t> {
-    /// Makes the queues, fills the CPU map, and starts the product.
+    /// Makes the queues, fills the CPU map, and starts the product. If plane `fib` cannot be had, it loses its rows.
     pub fn new(
         topology: &'t Topology,
         product: Option<&Programs>,
         cpus: [usize; 2],
+        run: &Run,
         context: &'t Context<'t>,
     ) -> Result<Bench<'t>> {
         let compiled = COMPILED();
@@ -74,7 +77,13 @@ impl<'t> Bench<'t> {
             .during(|| format!("cannot put CPU {other} into the CPU map"))?;
         object::write(&compiled.map(&object, ".bss.to")?, &other.to_ne_bytes())?;
         two_rx_queues(topology)?;
-        let fib = XdpFib::attach(topology)?;
+        let fib = match XdpFib::attach(topology) {
+            Ok(fib) => Some(fib),
+            Err(error) => {
+                run.lose(context, Plane::Fib.name(), "all", error)?;
+                None
+            }
+        };
         let mut daemon = None;
         if let Some(programs) = product {
             context.progress.phase("mirroring", 0);
@@ -98,6 +107,16 @@ impl<'t> Bench<'t> {
             ready: Vec::new(),
             sink: None,
         })
+    }
+
+    /// Whether it has a plane.
+    pub fn has(&self, plane: Plane) -> bool {
+        plane != Plane::Fib || self.fib.is_some()
+    }
+
+    /// Frames so far that plane `fib` left to the kernel.
+    fn passed(&self) -> Result<u64> {
+        self.fib.as_ref().map_or(Ok(0), XdpFib::passed)
     }
 
     /// The device by which packets come to a plane.
@@ -124,14 +143,14 @@ impl<'t> Bench<'t> {
         let is_shared = u32::from(case.variant == Variant::SharedCounter);
         object::write(&COMPILED().map(&self.object, ".bss.is_shared")?, &is_shared.to_ne_bytes())?;
         self.clear()?;
-        let (forwarded, passed) = (self.forwarded(case.plane)?, self.fib.passed()?);
+        let (forwarded, passed) = (self.forwarded(case.plane)?, self.passed()?);
         let first = if case.queues == 1 { frames } else { (frames as f64 * load.share).round() as u64 };
         let sent = self.send(ingress, load, [first.min(frames), frames - first.min(frames)])?;
         let by_cpu = self.settled(frames)?;
         let delivered = by_cpu.iter().sum::<u64>();
         self.check(case, &by_cpu, delivered, frames)?;
-        if case.plane == Plane::Fib && self.fib.passed()? > passed {
-            let (what, got) = (format!("{}: left to the kernel", case.name()), self.fib.passed()? - passed);
+        if case.plane == Plane::Fib && self.passed()? > passed {
+            let (what, got) = (format!("{}: left to the kernel", case.name()), self.passed()? - passed);
             return Err(Error::Packets { what, got, expected: 0 });
         }
         if case.plane == Plane::Xdp {
@@ -143,7 +162,6 @@ impl<'t> Bench<'t> {
             }
         }
         let longest = sent.iter().map(|sent| sent.elapsed.as_secs_f64()).fold(0.0, f64::max);
-        self.context.progress.advance(1);
         Ok(Turn { sent: frames, delivered, mpps: delivered as f64 / longest / 1e6 })
     }
 
@@ -268,13 +286,13 @@ impl<'t> Bench<'t> {
             if let Some(daemon) = &mut self.daemon {
                 daemon.check()?;
             }
-            let (before, passed) = (self.forwarded(plane)?, self.fib.passed()?);
+            let (before, passed) = (self.forwarded(plane)?, self.passed()?);
             self.clear()?;
             sender.send(&self.topology.source, out, PROBES, None)?;
             let came = self.settled(PROBES)?.iter().sum::<u64>();
             let by_xdp = match plane {
                 Plane::Kernel => PROBES,
-                Plane::Fib => PROBES.saturating_sub(self.fib.passed()? - passed),
+                Plane::Fib => PROBES.saturating_sub(self.passed()? - passed),
                 Plane::Xdp => self.forwarded(plane)? - before,
             };
             if came == PROBES && by_xdp == PROBES {

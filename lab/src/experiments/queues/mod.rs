@@ -29,7 +29,7 @@ use super::{
     },
 };
 use crate::{
-    Context, Result,
+    Context, Error, Result,
     flow_sender::{FLOWS_MAX, FlowSender, ORDER},
     frames::Kind,
     in_own_thread, netns,
@@ -69,6 +69,7 @@ impl Experiment for Queues {
         names: &["plane", "handoff", "variant", "queues", "cores"],
         figures: &[Figure::higher("mpps")],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -90,46 +91,70 @@ fn run_here(asked: &Queues, product: Option<&Programs>, context: &Context) -> Re
     let all: Vec<Case> = planes.iter().flat_map(|plane| Case::of(*plane)).collect();
     let taken = |case: &&Case| asked.only.takes(&case.name());
     asked.only.some(all.iter().filter(taken).collect())?;
-    let cases: Vec<Case> = all.iter().filter(|case| case.is_base() || taken(case)).copied().collect();
+    let mut cases: Vec<Case> = all.iter().filter(|case| case.is_base() || taken(case)).copied().collect();
     let cpus = netns::two_cpus()?;
     let machine = run.machine();
     netns::remove_leftovers(product, &|text| context.progress.note(text));
     let topology = Topology::create(context)?;
-    let mut bench = Bench::new(&topology, product, cpus, context)?;
+    let mut bench = Bench::new(&topology, product, cpus, run, context)?;
+    cases.retain(|case| bench.has(case.plane));
     let mut loads = Vec::new();
     for case in &cases {
         let ingress = bench.ingress(case.plane);
         loads.push(load(case.variant, asked.flows, topology.towards(ingress), ingress, seed)?);
     }
+    // A case of a rival that failed: it has no rows. Turns of trielined's that fail end the run.
+    let mut is_lost = vec![false; cases.len()];
+    let mut turn = |at: usize, frames: u64| {
+        let (case, load) = (&cases[at], &loads[at]);
+        if is_lost[at] {
+            return Ok(None);
+        }
+        match bench.turn(case, load, frames) {
+            Err(error) if case.plane != Plane::Xdp && !context.interrupted() => {
+                let note = format!("no row of {}: {error}", case.name());
+                run.account.refuse(case.plane.name(), &case.name(), &error.to_string());
+                context.progress.note(&note);
+                is_lost[at] = true;
+                Ok(None)
+            }
+            taken => taken.map(Some),
+        }
+    };
     context.progress.phase("warming up", cases.len() as u64);
-    for (case, load) in cases.iter().zip(&loads) {
-        bench.turn(case, load, (frames / 16).max(1000))?;
+    for at in 0..cases.len() {
+        turn(at, (frames / 16).max(1000))?;
+        context.progress.advance(1);
     }
     let rounds = run.rounds(3, 11);
     context.progress.phase("rounds", (rounds * cases.len()) as u64);
-    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); cases.len()];
-    let mut done = 0;
-    for _ in context.rounds("queues", rounds, || run.quick && began.elapsed() > QUICK) {
-        for ((case, load), turns) in cases.iter().zip(&loads).zip(&mut turns) {
-            turns.push(bench.turn(case, load, frames)?);
-        }
-        done += 1;
-    }
+    let late = || run.quick && began.elapsed() > QUICK;
+    let taken = run.take(context, Queues::NAME, (rounds, cases.len()), late, |at, gate| {
+        netns::between(gate, &cpus, || turn(at, frames))
+    })?;
     drop(bench);
-    let of = |wanted: &dyn Fn(&Case) -> bool| cases.iter().position(wanted).map(|at| turns[at].as_slice());
-    let rows = cases.iter().zip(&loads).zip(&turns).map(|((case, load), turns)| {
+    // All turns of a case, if none failed.
+    let turns = |at: usize| taken.0.iter().map(|round| round[at]).collect::<Option<Vec<Turn>>>();
+    let turns: Vec<Option<Vec<Turn>>> = (0..cases.len()).map(turns).collect();
+    let of =
+        |wanted: &dyn Fn(&Case) -> bool| cases.iter().position(wanted).and_then(|at| turns[at].as_deref());
+    let rows = cases.iter().zip(&loads).zip(&turns).filter_map(|((case, load), turns)| {
         let base = of(&|other| other.plane == case.plane && other.is_base());
         let kernel = of(&|other| *other == Case { plane: Plane::Kernel, ..*case });
         let busiest = if case.queues == 1 { 1.0 } else { load.share.max(1.0 - load.share) };
-        Row::new(case, busiest, turns, base, kernel)
+        Some(Row::new(case, busiest, turns.as_deref()?, base, kernel))
     });
-    let rows = rows.collect();
+    let rows: Vec<Row> = rows.collect();
+    if rows.is_empty() {
+        let reasons: Vec<String> = run.account.refused().into_iter().map(|one| one.reason).collect();
+        return Err(Error::Traffic(format!("no case has a figure: {}", reasons.join("; "))));
+    }
     let parameters = Parameters {
         quick: run.quick,
         frames,
         frame_bytes: Kind::Ipv4.frame_bytes(),
         flows: asked.flows,
-        rounds: done,
+        rounds: taken.len(),
         cpus,
         queue: "A queue of a veth is a ring of 256 frames with a NAPI of its own. The sending CPU chooses it, since a veth does not hash. \
                 So the lab hashes the flows beforehand, and sends those of a queue on that queue's CPU",
@@ -137,9 +162,7 @@ fn run_here(asked: &Queues, product: Option<&Programs>, context: &Context) -> Re
                 monotonic clock in the senders' programs; both senders begin at one time",
     };
     let more = More { skipped: rows::skipped(&planes) };
-    let Document { experiment, version, machine, parameters, rows, .. } =
-        Document::new(Queues::NAME, machine, parameters, rows);
-    Ok(Document { experiment, version, machine, parameters, rows, refused: Vec::new(), more })
+    Ok(Document::new(Queues::NAME, machine, parameters, rows).with(more))
 }
 
 /// The flows of a variant, each with the sender of its queue: the first sends what the hash gives to queue 0.

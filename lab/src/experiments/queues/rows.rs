@@ -125,7 +125,7 @@ impl Case {
         if self.variant == Variant::OneTxQueue { 1 } else { 2 }
     }
 
-    /// All cases of a plane. The one with other TX queues comes last: they change twice a round.
+    /// All cases of a plane.
     pub fn of(plane: Plane) -> Vec<Case> {
         let case = |queues, cores, handoff, variant| Case { plane, queues, cores, handoff, variant };
         let mut cases = vec![

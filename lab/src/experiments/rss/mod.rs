@@ -98,7 +98,9 @@ impl Experiment for Rss {
         names: &["traffic", "tunnels", "fields", "key", "table", "queues"],
         figures: &[Figure::lower("flow_share"), Figure::lower("packet_share")],
     }];
+    const CODE: &'static [&'static str] = &[];
     const QUICK_SECONDS: u64 = 10;
+    const FULL_SECONDS: u64 = 60;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -134,9 +136,7 @@ fn run_here(asked: &Rss, context: &Context) -> Result<Outcome> {
     };
     let most = QUEUES.into_iter().max().unwrap_or_default();
     let more = More { order, advice: advice::lines(most, &weights) };
-    let Document { experiment, version, machine, parameters, rows, .. } =
-        Document::new(Rss::NAME, machine, parameters, rows);
-    Ok(Document { experiment, version, machine, parameters, rows, refused: Vec::new(), more })
+    Ok(Document::new(Rss::NAME, machine, parameters, rows).with(more))
 }
 
 /// The rows, and the weights of the first draw for the most queues.

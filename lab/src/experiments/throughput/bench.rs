@@ -11,14 +11,13 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::process::CommandExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     process::Command,
     time::{Duration, Instant},
 };
 
 use rustix::process::Pid;
 use trieline_testbed::{
-    command,
     daemon::{Daemon, Programs},
     namespace::Namespace,
 };
@@ -27,20 +26,24 @@ use super::{
     case::{Case, Path, Plane, Traffic},
     counters::{Counters, Places},
     devices::OwnDevice,
+    ways::{self, Role, Watched, Way, way},
 };
 use crate::{
     Context,
     error::{During, Error, Result},
-    experiments::queues::{Handoff, settings::Handing},
+    experiments::{
+        forward::flowtable::Rules,
+        options::Run,
+        queues::{Handoff, settings::Handing},
+    },
     netns,
-    sinks::Redirect,
+    redirects::{Errors, Redirects},
+    sinks::{Egress, Redirect},
     topology::{Device, ENCAP_SEGMENT, Topology, gateway4},
     traffic::{Load, Receiver, Sender},
     xdp_fib::XdpFib,
 };
 
-/// Room for the largest frame with outer headers.
-const MTU: &str = "1700";
 /// How long trielined may take until it forwards.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long frames may take that a node is warmed up with.
@@ -53,37 +56,6 @@ const BATCH_MAX: f64 = 64.0;
 const RING: f64 = 256.0;
 /// A trial that the machine disturbed is made again so often.
 const AGAIN: usize = 3;
-
-/// Where a plane's frames are sent, and where they come back.
-struct Way<'t> {
-    plane: Plane,
-    /// None: the calling thread's.
-    from: Option<&'t Namespace>,
-    out: u32,
-    near: [u8; 6],
-    far: [u8; 6],
-    /// The thread of the kernel's that polls the node's ingress.
-    napi: Option<i32>,
-    watched: Vec<Watched<'t>>,
-}
-
-/// A device whose counters say where frames were lost.
-struct Watched<'t> {
-    namespace: Option<&'t Namespace>,
-    device: String,
-    role: Role,
-}
-
-/// The meaning of a full TX ring, or a drop by XDP, at a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// The generator's device.
-    Generator,
-    /// The node's.
-    Node,
-    /// The receiver's: its program drops what arrives, too.
-    End,
-}
 
 /// One trial.
 #[derive(Clone, Copy, Debug)]
@@ -119,46 +91,96 @@ pub(super) struct Bench<'t> {
     pub total: Total,
     daemon: Option<Daemon>,
     fib: Option<XdpFib>,
+    /// The rules of plane `flowtable`'s node.
+    rules: Option<Rules<'t>>,
+    /// None if the kernel does not show redirect errors.
+    redirects: Option<Redirects>,
+    /// The egress of the node, which plane `kernel-tc-sink` ends at.
+    last: Option<(&'t Namespace, u32)>,
+    egress: Option<Egress<'t>>,
     _redirect: Option<Redirect>,
     _threads: Vec<Handing<'t>>,
 }
 
+/// The namespaces of the planes on veth.
+pub(super) struct Nodes<'t> {
+    pub own: &'t Topology,
+    /// Of plane `flowtable`: trielined forwards nothing where netfilter has rules for forwarded packets.
+    pub ruled: Option<&'t Topology>,
+}
+
+/// What the counters of a plane's way said before.
+pub(super) struct Before {
+    counters: Vec<Counters>,
+    errors: Option<Errors>,
+}
+
+/// Where frames were lost, and by which counters.
+pub(super) struct Placed {
+    pub places: Places,
+    pub counters: BTreeMap<String, u64>,
+    /// Frames that XDP redirected in vain; none if the kernel does not show them.
+    pub redirect_errors: Option<u64>,
+}
+
 impl<'t> Bench<'t> {
-    /// The lab's own topology, with these planes.
+    /// The lab's own topologies, with these planes. Rivals that cannot be had lose their rows.
     pub fn veth(
-        topology: &'t Topology,
+        nodes: &Nodes<'t>,
         product: Option<&Programs>,
         (planes, traffic): (&[Plane], &[Traffic]),
         cpus: [usize; 2],
+        run: &Run,
         context: &'t Context<'t>,
     ) -> Result<Bench<'t>> {
-        let Topology { source, node, sink, n1, s0, .. } = topology;
-        let ingress = |plane: Plane| match plane {
-            Plane::Kernel | Plane::Device => &topology.k0,
-            Plane::Fib => &topology.f0,
-            Plane::Xdp => &topology.n0,
-            Plane::Redirect => &topology.r0,
+        let topology = nodes.own;
+        let Topology { node, sink, n1, s0, .. } = topology;
+        let mut planes = planes.to_vec();
+        let mut lose = |plane: Plane, why: &str| {
+            run.account.refuse(plane.name(), "all", why);
+            context.progress.note(&format!("no rows of {}: {why}", plane.name()));
+            planes.retain(|one| *one != plane);
         };
-        let ends = planes.iter().map(|plane| ingress(*plane));
-        let ends = ends.flat_map(|end| [(source, topology.towards(end)), (node, end)]);
-        for (namespace, device) in ends.chain([(node, n1), (sink, s0)]) {
-            namespace.ip_words(&["link", "set", device.name, "mtu", MTU])?;
+        let rules = match nodes.ruled.map(Rules::set).transpose() {
+            Ok(rules) => rules,
+            Err(why) => {
+                lose(Plane::Flowtable, &why);
+                None
+            }
+        };
+        let ways: Vec<(Plane, &Topology, &Device)> =
+            planes.iter().filter_map(|plane| ways::ingress(*plane, nodes)).collect();
+        for (_, topology, ingress) in &ways {
+            ways::widen(topology, ingress)?;
         }
-        for words in traffic.iter().filter_map(route) {
-            node.ip_words(&words.split(' ').collect::<Vec<_>>())?;
-        }
-        {
-            // Its NAPI, which gets a thread, is there before any XDP program is.
-            let _inside = node.enter_here()?;
-            for plane in planes {
-                command::output("ethtool", &["-K", ingress(*plane).name, "gro", "on"])?;
+        for topology in [Some(topology), nodes.ruled].into_iter().flatten() {
+            for words in traffic.iter().filter_map(route) {
+                topology.node.ip_words(&words.split(' ').collect::<Vec<_>>())?;
             }
         }
-        let has = |plane| planes.contains(&plane);
-        let fib = has(Plane::Fib).then(|| XdpFib::attach(topology)).transpose()?;
-        let redirect = has(Plane::Redirect).then(|| Redirect::attach(topology)).transpose()?;
+        let has = |plane| ways.iter().any(|(of, ..)| *of == plane);
+        let (mut fib, mut redirect, mut lost) = (None, None, Vec::new());
+        if has(Plane::Fib) {
+            match XdpFib::attach(topology) {
+                Ok(attached) => fib = Some(attached),
+                Err(error) => lost.push((Plane::Fib, error)),
+            }
+        }
+        if has(Plane::Redirect) {
+            match Redirect::attach(topology) {
+                Ok(attached) => redirect = Some(attached),
+                Err(error) => lost.push((Plane::Redirect, error)),
+            }
+        }
+        for (plane, error) in &lost {
+            run.account.refuse(plane.name(), "all", &error.to_string());
+            context.progress.note(&format!("no rows of {}: {error}", plane.name()));
+        }
         let mut receiver = Receiver::new(flows(traffic))?;
         receiver.attach(sink, s0.index)?;
+        if let Some(ruled) = nodes.ruled.filter(|_| rules.is_some()) {
+            receiver.attach(&ruled.sink, ruled.s0.index)?;
+        }
         let mut daemon = None;
         if let Some(programs) = product {
             context.progress.phase("mirroring", 0);
@@ -172,29 +194,45 @@ impl<'t> Bench<'t> {
             context.check()?;
             ready?;
         }
-        let (mut ways, mut threads) = (Vec::new(), Vec::new());
-        for plane in planes.iter().copied() {
-            let ingress = ingress(plane);
-            let out = topology.towards(ingress);
-            let handing = Handing::begin(node, ingress.name, Handoff::ThreadedNapi, cpus[1])?;
-            for thread in handing.threads.iter().filter_map(|thread| Pid::from_raw(*thread)) {
-                rustix::process::setpriority_process(Some(thread), -20)
-                    .during(|| format!("cannot raise the priority of the NAPI thread of {}", ingress.name))?;
+        let (mut threads, mut made) = (Vec::new(), Vec::new());
+        for (plane, topology, ingress) in ways {
+            if lost.iter().any(|(of, _)| *of == plane) {
+                continue;
             }
-            let napi = handing.threads.first().copied();
-            threads.push(handing);
-            let watched = |device: &Device| Watched {
-                namespace: Some(node),
-                device: device.name.to_owned(),
-                role: Role::Node,
+            // Two planes come in by the kernel's device.
+            let napi = match made.iter().find(|way: &&Way| way.is_by(topology, ingress)) {
+                Some(way) => way.napi,
+                None => {
+                    let handing =
+                        Handing::begin(&topology.node, ingress.name, Handoff::ThreadedNapi, cpus[1])?;
+                    for thread in handing.threads.iter().filter_map(|thread| Pid::from_raw(*thread)) {
+                        rustix::process::setpriority_process(Some(thread), -20).during(|| {
+                            format!("cannot raise the priority of the NAPI thread of {}", ingress.name)
+                        })?;
+                    }
+                    let napi = handing.threads.first().copied();
+                    threads.push(handing);
+                    napi
+                }
             };
-            let watched = vec![watched(ingress), watched(n1)];
-            let (near, far) = (out.mac, ingress.mac);
-            ways.push(Way { plane, from: Some(source), out: out.index, near, far, napi, watched });
+            made.push(Way::veth(plane, topology, ingress, napi));
         }
-        let (sender, cpu, total) = (None, cpus[0] as u32, Total::default());
-        let (_redirect, _threads) = (redirect, threads);
-        Ok(Bench { context, ways, receiver, sender, cpu, total, daemon, fib, _redirect, _threads })
+        Ok(Bench {
+            context,
+            ways: made,
+            receiver,
+            sender: None,
+            cpu: cpus[0] as u32,
+            total: Total::default(),
+            daemon,
+            fib,
+            rules,
+            redirects: redirects(node.inode(), context),
+            last: Some((node, n1.index)),
+            egress: None,
+            _redirect: redirect,
+            _threads: threads,
+        })
     }
 
     /// Frames leave by one device of this machine and come back by another. Those of `node` have counters of a node on this machine.
@@ -211,23 +249,32 @@ impl<'t> Bench<'t> {
         receiver.attach_here(rx.index)?;
         // A veth sends only if its peer has a program: therefore not before.
         tx.sends()?;
-        let watched = |device: &String, role| Watched { namespace: None, device: device.clone(), role };
-        let mut all = vec![watched(&tx.name, Role::Generator), watched(&rx.name, Role::End)];
-        all.extend(node.iter().map(|device| watched(device, Role::Node)));
-        let (near, far) = (tx.mac, to.unwrap_or(rx.mac));
-        let way =
-            Way { plane: Plane::Device, from: None, out: tx.index, near, far, napi: None, watched: all };
-        let (sender, cpu, total) = (None, netns::cpus_here()?.0 as u32, Total::default());
-        let (ways, daemon, fib, _redirect, _threads) = (vec![way], None, None, None, Vec::new());
-        let bench = Bench { context, ways, receiver, sender, cpu, total, daemon, fib, _redirect, _threads };
+        let here = fs::metadata("/proc/thread-self/ns/net").during(|| "cannot name this namespace".into())?;
+        let bench = Bench {
+            context,
+            ways: vec![Way::devices(tx, rx, to, node)],
+            receiver,
+            sender: None,
+            cpu: netns::cpus_here()?.0 as u32,
+            total: Total::default(),
+            daemon: None,
+            fib: None,
+            rules: None,
+            redirects: redirects(here.ino(), context),
+            last: None,
+            egress: None,
+            _redirect: None,
+            _threads: Vec::new(),
+        };
         // Losses cannot be placed without counters.
-        bench.counters(Plane::Device)?;
+        bench.before(Plane::Device)?;
         Ok(bench)
     }
 
     /// Sends and measures a case once, for so many seconds at so many frames a second; none: as fast as possible.
     fn once(&mut self, case: &Case, seed: u64, rate: Option<f64>, frames: u64) -> Result<Trial> {
         self.context.check()?;
+        self.set_egress(case.plane)?;
         let way = way(&self.ways, case.plane)?;
         let held = || way.napi.map_or(Ok(Duration::ZERO), waited);
         let sender = match self.sender.take() {
@@ -278,6 +325,7 @@ impl<'t> Bench<'t> {
         let mut disturbed = 0;
         loop {
             let trial = self.once(case, seed, Some(rate), frames)?;
+            trial.insist(case)?;
             disturbed += trial.disturbed;
             if trial.lost == 0 || trial.disturbed == 0 || disturbed > AGAIN {
                 return Ok(Trial { disturbed, ..trial });
@@ -288,7 +336,26 @@ impl<'t> Bench<'t> {
     /// Frames a second that the generator sends without a pace, and those that the node delivers then.
     pub fn overload(&mut self, case: &Case, seed: u64, frames: u64) -> Result<(f64, f64)> {
         let trial = self.once(case, seed, None, frames)?;
+        trial.insist(case)?;
         Ok((trial.rate, trial.rate * (trial.sent - trial.lost) as f64 / trial.sent.max(1) as f64))
+    }
+
+    /// Puts the receiver on the node's egress for plane `kernel-tc-sink`, and takes it away for all others.
+    fn set_egress(&mut self, plane: Plane) -> Result<()> {
+        match (plane == Plane::KernelTcSink, self.egress.take(), self.last) {
+            (true, None, Some((node, device))) => {
+                self.egress = Some(self.receiver.attach_egress(node, device)?);
+            }
+            (true, egress, _) => self.egress = egress,
+            (false, Some(egress), _) => egress.detach()?,
+            (false, None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it has a plane.
+    pub fn has(&self, plane: Plane) -> bool {
+        self.ways.iter().any(|way| way.plane == plane)
     }
 
     /// Waits until a case's frames come through its plane, all of a few.
@@ -323,30 +390,27 @@ impl<'t> Bench<'t> {
         Ok(forwarded.filter_map(|counter| counter["packets"].as_u64()).sum())
     }
 
-    /// Frames so far that plane `fib` left to the kernel.
-    pub fn left_to_the_kernel(&self, plane: Plane) -> Result<u64> {
-        self.fib.as_ref().filter(|_| plane == Plane::Fib).map_or(Ok(0), XdpFib::passed)
+    /// Frames so far that a plane did not forward as it should: `fib` left them to the kernel, or the flowtable to its rules.
+    pub fn astray(&self, plane: Plane) -> Result<u64> {
+        match (plane, &self.fib, &self.rules) {
+            (Plane::Fib, Some(fib), _) => fib.passed(),
+            (Plane::Flowtable, _, Some(rules)) => rules.slow(),
+            _ => Ok(0),
+        }
     }
 
     /// The counters of all devices of a plane's way.
-    pub fn counters(&self, plane: Plane) -> Result<Vec<Counters>> {
-        let read = |one: &Watched| {
-            let _inside = one.namespace.map(Namespace::enter_here).transpose()?;
-            Counters::read(&one.device)
-        };
-        way(&self.ways, plane)?.watched.iter().map(read).collect()
+    pub fn before(&self, plane: Plane) -> Result<Before> {
+        let counters = way(&self.ways, plane)?.watched.iter().map(Watched::read).collect::<Result<_>>()?;
+        Ok(Before { counters, errors: self.redirects.as_ref().map(Redirects::errors).transpose()? })
     }
 
     /// Where the frames of `total` were lost since, and the counters that say so.
-    pub fn placed(
-        &self,
-        plane: Plane,
-        before: &[Counters],
-        total: Total,
-    ) -> Result<(Places, BTreeMap<String, u64>)> {
-        let (mut places, mut names) = (Places::default(), BTreeMap::new());
-        let after = self.counters(plane)?;
-        for ((one, before), after) in way(&self.ways, plane)?.watched.iter().zip(before).zip(after) {
+    pub fn placed(&self, plane: Plane, before: &Before, total: Total) -> Result<Placed> {
+        let (mut places, mut counters) = (Places::default(), BTreeMap::new());
+        let after = self.before(plane)?;
+        let watched = &way(&self.ways, plane)?.watched;
+        for ((one, before), after) in watched.iter().zip(&before.counters).zip(after.counters) {
             let new = after.since(before);
             let Places { rx_ring, xdp, tx_ring, .. } = new.places();
             places.add(match one.role {
@@ -357,15 +421,37 @@ impl<'t> Bench<'t> {
                     Places { rx_ring, xdp, ..Places::default() }
                 }
             });
-            names.extend(new.losses().map(|(name, count)| (format!("{} {name}", one.device), count)));
+            counters.extend(new.losses().map(|(name, count)| (format!("{} {name}", one.device), count)));
         }
-        Ok((places.within(total.lost), names))
+        let errors = after.errors.zip(before.errors).map(|(after, before)| after.since(before));
+        let redirect_errors = errors.map(Errors::all);
+        // The generator's frames on a device leave by redirection, too; its own place has them.
+        if let Some(errors) = errors.filter(|_| plane != Plane::Device) {
+            places = places.with(errors);
+        }
+        let named = errors.map(|errors| [("refused", errors.refused), ("dropped", errors.dropped)]);
+        let named = named.into_iter().flatten().filter(|(_, count)| *count > 0);
+        counters.extend(named.map(|(name, count)| (format!("redirect {name}"), count)));
+        Ok(Placed { places: places.within(total.lost), counters, redirect_errors })
     }
 }
 
-fn way<'a, 't>(ways: &'a [Way<'t>], plane: Plane) -> Result<&'a Way<'t>> {
-    let why = || Error::Traffic(format!("no way leads through plane {}", plane.name()));
-    ways.iter().find(|way| way.plane == plane).ok_or_else(why)
+impl Trial {
+    /// An error if no frame arrived: a rate would say nothing.
+    fn insist(&self, case: &Case) -> Result<()> {
+        if self.sent > 0 && self.lost == self.sent {
+            let what = format!("{}: behind the node", case.name());
+            return Err(Error::Packets { what, got: 0, expected: self.sent });
+        }
+        Ok(())
+    }
+}
+
+/// Counts redirect errors in a namespace. Without the kernel's tracepoints they are not known.
+fn redirects(namespace: u64, context: &Context) -> Option<Redirects> {
+    Redirects::count(namespace)
+        .inspect_err(|error| context.progress.note(&format!("redirect errors are not known: {error}")))
+        .ok()
 }
 
 /// Flows that a receiver of all traffic has to know.

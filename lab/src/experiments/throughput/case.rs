@@ -20,10 +20,14 @@ pub const PLACES: usize = 64;
 
 /// The forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Plane {
     /// The kernel.
     Kernel,
+    /// The kernel, into a receiver on the egress: without the transmit.
+    KernelTcSink,
+    /// The kernel by an nftables flowtable.
+    Flowtable,
     /// An XDP program by `bpf_fib_lookup`.
     Fib,
     /// trieline.
@@ -37,17 +41,25 @@ pub enum Plane {
 
 impl Plane {
     /// Those that the lab sets up itself.
-    pub const OWN: [Plane; 4] = [Plane::Kernel, Plane::Fib, Plane::Xdp, Plane::Redirect];
+    pub const OWN: [Plane; 6] =
+        [Plane::Kernel, Plane::KernelTcSink, Plane::Flowtable, Plane::Fib, Plane::Xdp, Plane::Redirect];
 
     /// Whether it can do the work of a path.
     pub fn takes(self, path: Path) -> bool {
-        path == Path::Ipv4 || !matches!(self, Plane::Fib | Plane::Redirect)
+        path == Path::Ipv4 || !matches!(self, Plane::Flowtable | Plane::Fib | Plane::Redirect)
+    }
+
+    /// Whether a failure of it takes its own rows only, and not the run.
+    pub fn is_rival(self) -> bool {
+        !matches!(self, Plane::Xdp | Plane::Device)
     }
 
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Plane::Kernel => "kernel",
+            Plane::KernelTcSink => "kernel-tc-sink",
+            Plane::Flowtable => "flowtable",
             Plane::Fib => "fib",
             Plane::Xdp => "xdp",
             Plane::Redirect => "redirect",
@@ -103,7 +115,7 @@ impl Path {
     }
 
     /// Bytes of outer headers that a packet has before the node and behind it.
-    fn outer(self) -> (usize, usize) {
+    pub fn outer(self) -> (usize, usize) {
         match self {
             Path::Ipv4 => (0, 0),
             Path::Encap => (0, ENCAPSULATION),

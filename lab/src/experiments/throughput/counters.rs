@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use trieline_testbed::command;
 
-use crate::{Error, Result};
+use crate::{Error, Result, redirects::Errors};
 
 /// The counters of a device by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,18 @@ impl Places {
             rx_ring: take(self.rx_ring),
             xdp: take(self.xdp),
             tx_ring: take(self.tx_ring),
+        }
+    }
+
+    /// With what the kernel's tracepoints know of frames that XDP redirected in vain. Drivers count a refused one as a drop of their RX ring (veth)
+    /// or not at all, and one that the next device did not take as they like.
+    pub fn with(self, errors: Errors) -> Places {
+        let hidden = errors.refused.saturating_sub(self.xdp);
+        Places {
+            rx_ring: self.rx_ring.saturating_sub(hidden),
+            xdp: self.xdp.max(errors.refused),
+            tx_ring: self.tx_ring.max(errors.dropped),
+            ..self
         }
     }
 
@@ -222,6 +234,18 @@ mod tests {
         assert_eq!(places.within(5), Places { generator: 5, ..Places::default() });
         assert_eq!(places.within(11), Places { tx_ring: 0, ..places });
         assert_eq!(places.within(99), places);
+    }
+
+    #[test]
+    fn a_frame_that_was_not_redirected_is_lost_in_xdp_and_not_in_the_rx_ring() {
+        let seen = Places { rx_ring: 10, tx_ring: 2, ..Places::default() };
+        let errors = |refused, dropped| Errors { refused, dropped };
+        assert_eq!(seen.with(errors(0, 0)), seen);
+        assert_eq!(seen.with(errors(7, 5)), Places { rx_ring: 3, xdp: 7, tx_ring: 5, generator: 0 });
+        // A driver that has a counter of its own for them does not count them twice.
+        let own = Places { xdp: 7, ..seen };
+        assert_eq!(own.with(errors(7, 2)), own);
+        assert_eq!(seen.with(errors(99, 0)), Places { rx_ring: 0, xdp: 99, ..seen });
     }
 
     #[test]

@@ -133,14 +133,15 @@ impl Report for Outcome {
             let many = if row.flows == 1 { String::new() } else { format!(", {} flows", row.flows) };
             let label = format!("{} {}{many}", row.plane.name(), row.path.name());
             let series = match (row.plane, row.path) {
-                (Plane::Kernel, _) => 0,
-                (Plane::Fib, _) => 4,
-                (Plane::Redirect, _) => 5,
+                (Plane::Kernel | Plane::KernelTcSink, _) => 0,
+                (Plane::Fib | Plane::Flowtable, _) => 4,
+                (Plane::Redirect, _) => 3,
                 (_, Path::Ipv4) => 2,
                 (_, Path::Encap) => 1,
                 (_, Path::Decap) => 3,
             };
-            let stroke = if row.flows == 1 { Stroke::Solid } else { Stroke::Thin };
+            let is_variant = matches!(row.plane, Plane::KernelTcSink | Plane::Flowtable | Plane::Redirect);
+            let stroke = if row.flows == 1 && !is_variant { Stroke::Solid } else { Stroke::Thin };
             let size = row.size.parse().ok()?;
             let point = Point { x: size, y: row.ndr_mpps?, least: row.ndr_min?, most: row.ndr_max? };
             Some(((label, series, stroke), point))
@@ -187,8 +188,10 @@ impl Document<Parameters, Row> {
             dotted(&format!("LINE 2019: {ratio} x kernel decap"), 3, points)
         });
         let rate = value("Mpps").and_then(|mpps| {
-            let points =
-                ends.iter().filter(|_| ends[0] < ends[1]).map(|size| Point::exact(*size, mpps)).collect();
+            // Of one size it is a point.
+            let count = if ends[0] < ends[1] { 2 } else { 1 };
+            let sizes = ends.iter().take(count).filter(|size| size.is_finite());
+            let points = sizes.map(|size| Point::exact(*size, mpps)).collect();
             dotted("kernel, Asama 2014", 0, points)
         });
         Ok(ratio.into_iter().chain(rate).collect())

@@ -14,8 +14,10 @@ mod rows;
 mod search;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::{
+    cell::Cell,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -30,9 +32,9 @@ pub use rows::{Limit, Losses, Row};
 pub use search::{Range, Search, Tried};
 
 use self::{
-    bench::Bench,
+    bench::{Bench, Nodes},
     devices::OwnDevice,
-    find::{Found, find},
+    find::{Around, Found, find},
     rows::Beside,
 };
 use super::{
@@ -40,8 +42,7 @@ use super::{
     options::{Run, within},
 };
 use crate::{
-    Context, Error, Result, in_own_thread, netns, report::Document, tables::Random, topology::Topology,
-    traffic::FLOWS_MAX,
+    Context, Error, Result, in_own_thread, netns, report::Document, topology::Topology, traffic::FLOWS_MAX,
 };
 
 /// A quick run begins no further trial after this time, so that it ends within 40 s.
@@ -137,7 +138,9 @@ impl Experiment for Throughput {
             Figure::higher("pdr_mpps").from_to("pdr_min", "pdr_max"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["router/src", "lpm/src", "lpm/include", "bpf/src"];
     const QUICK_SECONDS: u64 = 40;
+    const FULL_SECONDS: u64 = 70_000;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -231,30 +234,32 @@ fn run_here(asked: &Throughput, product: Option<&Programs>, context: &Context) -
             asked.run.account.refuse(plane.name(), path.name(), "it does not do SRv6");
         }
     }
-    let topology;
+    let (topology, ruled);
     let mut bench = match (&devices, cpus) {
         (Some((tx, rx)), _) => Bench::devices(tx, rx, asked.to, &asked.node, &traffic, context)?,
         (None, cpus) => {
             netns::remove_leftovers(product, &|text| context.progress.note(text));
             topology = Topology::create(context)?;
+            let has_rules = planes.contains(&Plane::Flowtable);
+            ruled = has_rules.then(|| Topology::create(context)).transpose()?;
+            let nodes = Nodes { own: &topology, ruled: ruled.as_ref() };
             let of = (planes.as_slice(), traffic.as_slice());
-            Bench::veth(&topology, product, of, cpus.unwrap_or_default(), context)?
+            Bench::veth(&nodes, product, of, cpus.unwrap_or_default(), &asked.run, context)?
         }
     };
+    let cases: Vec<Case> = cases.into_iter().filter(|case| bench.has(case.plane)).collect();
     let method = asked.method(began);
-    let runs = measure(asked, &mut bench, &cases, &method, began, context)?;
+    let runs = measure(asked, &mut bench, &cases, &method, (began, cpus), context)?;
     drop(bench);
     for (case, own) in cases.iter().zip(&runs) {
-        let passed: u64 = own.iter().map(|run| run.passed).sum();
-        if passed > 0 {
-            let why = format!("bpf_fib_lookup left {passed} frames to the kernel");
-            asked.run.account.refuse(case.plane.name(), &case.name(), &why);
+        if let Some(why) = own.iter().find_map(|run| run.astray.as_ref()) {
+            asked.run.account.refuse(case.plane.name(), &case.name(), why);
         }
     }
     // A case has rates only if all of its frames went its way.
     let runs: Vec<Vec<Found>> = runs
         .into_iter()
-        .map(|own| if own.iter().any(|run| run.passed > 0) { Vec::new() } else { own })
+        .map(|own| if own.iter().any(|run| run.astray.is_some()) { Vec::new() } else { own })
         .collect();
     let of = |wanted: &Case| cases.iter().position(|case| case == wanted).map(|at| runs[at].as_slice());
     // The redirect looks at no header: it has one rate for each size, whatever the flows.
@@ -297,36 +302,64 @@ fn run_here(asked: &Throughput, product: Option<&Programs>, context: &Context) -
     Ok(Document::new(Throughput::NAME, machine, parameters, rows))
 }
 
-/// All runs of all cases, in a random order in each round. A quick run takes one kind of traffic after another, and ends when its time is over.
+/// All runs of all cases, in a random order in each round. A quick run takes one kind of traffic after another, and ends when its time is over. A
+/// rival's case that fails has no runs, and its reason in the account.
 fn measure(
     asked: &Throughput,
     bench: &mut Bench,
     cases: &[Case],
     method: &Method,
-    began: Instant,
+    (began, cpus): (Instant, Option<[usize; 2]>),
     context: &Context,
 ) -> Result<Vec<Vec<Found>>> {
+    let run = &asked.run;
+    let around = Around { run, cpus: cpus.as_ref().map_or(&[], |cpus| &cpus[..]), context };
+    let is_lost = vec![Cell::new(false); cases.len()];
+    let lose = |at: usize, error: Error| {
+        if !cases[at].plane.is_rival() || context.interrupted() {
+            return Err(error);
+        }
+        let name = cases[at].name();
+        run.account.refuse(cases[at].plane.name(), &name, &error.to_string());
+        context.progress.note(&format!("no row of {name}: {error}"));
+        is_lost[at].set(true);
+        Ok(())
+    };
     context.progress.phase("warming up", cases.len() as u64);
-    for case in cases {
-        bench.warm_up(case, method.seed)?;
+    for (at, case) in cases.iter().enumerate() {
+        if let Err(error) = bench.warm_up(case, method.seed) {
+            lose(at, error)?;
+        }
         context.progress.advance(1);
     }
-    let wanted = asked.run.rounds(1, 5);
+    let wanted = run.rounds(1, 5);
     let mut runs: Vec<Vec<Found>> = vec![Vec::new(); cases.len()];
-    let mut random = Random::new(asked.run.seed ^ 0x0074_6872_6f75_6768);
     context.progress.phase("searches", (wanted * cases.len()) as u64);
-    for _ in context.rounds(Throughput::NAME, wanted, || asked.run.quick && began.elapsed() > QUICK) {
+    'rounds: for round in context.rounds(Throughput::NAME, wanted, || run.quick && began.elapsed() > QUICK) {
         let all: Vec<usize> = (0..cases.len()).collect();
-        let together = |a: &usize, b: &usize| !asked.run.quick || cases[*a].traffic == cases[*b].traffic;
+        let together = |a: &usize, b: &usize| !run.quick || cases[*a].traffic == cases[*b].traffic;
         for part in all.chunk_by(together) {
-            let mut turns = part.to_vec();
-            while !turns.is_empty() {
-                let at = turns.swap_remove(random.below(turns.len()));
-                // A search begins where the last one of the case ended.
-                let start = runs[at].iter().rev().find_map(|run| run.ndr);
-                runs[at].extend(find(bench, &cases[at], method, start)?);
+            for at in run.order(round, part.len()).into_iter().map(|turn| part[turn]) {
+                if !is_lost[at].get() {
+                    // A search begins where the last one of the case ended.
+                    let start = runs[at].iter().rev().find_map(|run| run.ndr);
+                    match find(bench, &cases[at], method, start, around) {
+                        Ok(found) => runs[at].extend(found),
+                        // What is measured stays.
+                        Err(_) if context.interrupted() && runs.iter().any(|runs| !runs.is_empty()) => {
+                            run.cut(context, &format!("in round {} of {wanted}", round + 1));
+                            break 'rounds;
+                        }
+                        Err(error) => lose(at, error)?,
+                    }
+                }
                 context.progress.advance(1);
             }
+        }
+    }
+    for (runs, is_lost) in runs.iter_mut().zip(is_lost) {
+        if is_lost.get() {
+            runs.clear();
         }
     }
     Ok(runs)

@@ -16,6 +16,17 @@ use crate::{Error, Result, error::During, frames::ETHERNET, traffic::FLOWS_MAX};
 /// Most sizes of a profile: the generator holds as many frames.
 const FRAMES_MAX: usize = 8;
 
+/// Version of TRex whose script language and limits these are (`trex_stl_stream.h`, `trex_stl_stream_vm.h` in `src/stx/stl`).
+const TREX: &str = "v2.60";
+/// Most bytes of an instruction of TRex's field engine, which counts them in 16 bits. A longer list of values would be cut without a word.
+const TREX_INSTRUCTION: usize = u16::MAX as usize;
+/// Of them: what stands before a list of 32-bit values.
+const TREX_HEAD: usize = 22;
+/// Most flows of a script: as many addresses as fit into an instruction.
+pub const TREX_FLOWS: usize = (TREX_INSTRUCTION - TREX_HEAD) / size_of::<u32>();
+/// Most bytes of a frame, which TRex counts in 16 bits, too.
+const TREX_FRAME: usize = u16::MAX as usize;
+
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +108,20 @@ impl Traffic {
 
     /// A script of TRex's stateless mode with the same frames and flows. Its streams have the profile's shares of 1 packet a second;
     /// `start -m` sets the rate. MAC addresses are those of TRex's ports.
-    pub fn trex(&self, seed: u64) -> String {
+    ///
+    /// # Errors
+    /// TRex cannot send this traffic: too many flows, or a frame that is too long with its outer headers.
+    pub fn trex(&self, seed: u64) -> Result<String> {
+        let refuse = |value: usize, field: &str, expected: String| {
+            Err(Error::Traffic(format!("invalid {value} for {field}: expected {expected} (TRex {TREX})")))
+        };
+        if self.flows > TREX_FLOWS {
+            return refuse(self.flows, "flows", format!("{TREX_FLOWS} at most"));
+        }
+        let mut whole = self.frames.iter().map(|(size, _)| size + self.path.outer().0);
+        if let Some(size) = whole.find(|size| *size > TREX_FRAME) {
+            return refuse(size, "size", format!("{TREX_FRAME} at most, with outer headers"));
+        }
         let flows = self.flows(seed);
         let ends: Vec<(u32, u16)> = flows
             .ends()
@@ -109,7 +133,7 @@ impl Traffic {
         let frames = self.frames([0; 6], [0; 6]);
         let inner = frames.first().map_or(ETHERNET, |frame| frame.kind.inner());
         let mut script = format!(
-            "# Traffic profile {}, as a script of TRex's stateless mode (STL).\n\
+            "# Traffic profile {}, as a script of the stateless mode (STL) of TRex {TREX}.\n\
              from trex_stl_lib.api import *\n\n\
              # Destination and UDP source port of each flow, which take turns.\n\
              ADDRESSES = {:?}\n\
@@ -149,7 +173,7 @@ impl Traffic {
             inner + 16,
             inner + 20
         );
-        script
+        Ok(script)
     }
 }
 
@@ -211,7 +235,10 @@ mod tests {
     #[test]
     fn the_script_has_every_frame_and_flow() {
         let traffic = Traffic::parse(MIXED, "mixed").unwrap();
-        let script = traffic.trex(1);
+        let script = traffic.trex(1).unwrap();
+        assert!(script.starts_with(
+            "# Traffic profile mixed, as a script of the stateless mode (STL) of TRex v2.60.\n"
+        ));
         let list = |name: &str| {
             let line = script.lines().find_map(|line| line.strip_prefix(&format!("{name} = "))).unwrap();
             serde_json::from_str::<Vec<u32>>(line).unwrap()
@@ -231,7 +258,24 @@ mod tests {
             .collect();
         assert_eq!(frames, [("7", 60 - ETHERNET), ("1", 1514 - ETHERNET)]);
         assert!(script.contains("pkt_offset=30") && script.contains("pkt_offset=34"), "{script}");
-        let inside = Traffic::parse("path = \"decap\"\n[[frame]]\nsize = 64\n", "f").unwrap().trex(1);
+        let inside =
+            Traffic::parse("path = \"decap\"\n[[frame]]\nsize = 64\n", "f").unwrap().trex(1).unwrap();
         assert!(inside.contains("0x86dd") && inside.contains(&format!("offset={}", 14 + 64)), "{inside}");
+    }
+
+    /// The field engine counts the bytes of an instruction in 16 bits: a list that is longer would lose its end.
+    #[test]
+    fn traffic_beyond_the_limits_of_trex_is_refused() {
+        let with = |flows: usize| Traffic { flows, ..Traffic::parse(MIXED, "mixed").unwrap() };
+        assert_eq!(TREX_FLOWS, 16_378);
+        assert!(with(TREX_FLOWS).trex(1).unwrap().contains("ADDRESSES = ["));
+        let error = with(TREX_FLOWS + 1).trex(1).unwrap_err().to_string();
+        assert_eq!(error, "invalid 16379 for flows: expected 16378 at most (TRex v2.60)");
+        let long = Traffic { frames: vec![(65_500, 1)], path: Path::Decap, ..with(1) };
+        let error = long.trex(1).unwrap_err().to_string();
+        assert!(
+            error.contains("invalid 65564 for size: expected 65535 at most, with outer headers"),
+            "{error}"
+        );
     }
 }

@@ -9,12 +9,12 @@ use super::{
     counters::Places,
     find::Found,
 };
-use crate::measure::{Samples, rounded};
+use crate::measure::{Samples, rounded, trimmed_mean};
 
 /// A case, measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// `kernel fib xdp redirect`, or `device` between two devices.
+    /// `kernel kernel-tc-sink flowtable fib xdp redirect`, or `device` between two devices.
     pub plane: Plane,
     /// `ipv4 encap decap`.
     pub path: Path,
@@ -66,6 +66,9 @@ pub struct Row {
     pub reordered: u64,
     /// Frames that all trials of the searches lost, by place.
     pub losses: Losses,
+    /// Frames that XDP redirected in vain, all trials: too long for the next device, which is down, or its ring was full. Null if the kernel does not
+    /// show them.
+    pub redirect_errors: Option<u64>,
     /// Counters of drivers and kernel that grew meanwhile, by device and name.
     pub counters: BTreeMap<String, u64>,
     /// Trials of the full length, all runs.
@@ -109,18 +112,10 @@ pub(super) struct Beside<'r> {
     pub redirect: Option<&'r [Found]>,
 }
 
-/// The mean without the best and the worst; of fewer than three values, of all.
-fn trimmed(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = if sorted.len() < 3 { &sorted[..] } else { &sorted[1..sorted.len() - 1] };
-    (!middle.is_empty()).then(|| middle.iter().sum::<f64>() / middle.len() as f64)
-}
-
 /// Trimmed mean, least and most, in millions.
 fn millions(values: &[f64]) -> [Option<f64>; 3] {
     let samples: Samples = values.iter().copied().collect();
-    let ends = [trimmed(values), Some(samples.min()), Some(samples.max())];
+    let ends = [trimmed_mean(values), Some(samples.min()), Some(samples.max())];
     ends.map(|value| value.filter(|_| !values.is_empty()).map(|rate| rounded(rate / 1e6, 4)))
 }
 
@@ -136,7 +131,7 @@ impl Row {
         let ratios: Samples = pairs.filter_map(|(own, kernel)| Some(own.ndr? / kernel.ndr?)).collect();
         let over = |base: Option<&[Found]>| {
             let base: Vec<f64> = base.unwrap_or_default().iter().filter_map(|run| run.ndr).collect();
-            trimmed(&ndrs).zip(trimmed(&base)).map(|(own, base)| own / base)
+            trimmed_mean(&ndrs).zip(trimmed_mean(&base)).map(|(own, base)| own / base)
         };
         let ratio = over(kernel);
         let round = |ratio: f64| rounded(ratio, 2);
@@ -180,6 +175,7 @@ impl Row {
             duplicated: trials().map(|trial| trial.duplicated).sum(),
             reordered: trials().map(|trial| trial.reordered).sum(),
             losses: Losses { all, places, elsewhere: all.saturating_sub(places.sum()) },
+            redirect_errors: runs.iter().map(|run| run.redirect_errors).sum(),
             counters,
             trials: runs.iter().map(|run| run.trials).sum(),
             disturbed: runs.iter().map(|run| run.disturbed).sum(),
@@ -194,8 +190,6 @@ mod tests {
 
     #[test]
     fn the_best_and_the_worst_run_are_dropped() {
-        assert_eq!(trimmed(&[5.0, 1.0, 3.0, 100.0, 4.0]), Some(4.0));
-        assert_eq!((trimmed(&[1.0, 3.0]), trimmed(&[7.0]), trimmed(&[])), (Some(2.0), Some(7.0), None));
         assert_eq!(millions(&[]), [None; 3]);
         assert_eq!(millions(&[1e6, 2e6, 6e6]), [Some(2.0), Some(1.0), Some(6.0)]);
     }

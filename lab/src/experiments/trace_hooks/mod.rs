@@ -98,7 +98,9 @@ impl Experiment for TraceHooks {
         names: &["hooks", "count", "work", "who"],
         figures: &[Figure::lower("delta_ns").within("ci_low", "ci_high")],
     }];
+    const CODE: &'static [&'static str] = &["trace/src", "trace/bpf"];
     const QUICK_SECONDS: u64 = 10;
+    const FULL_SECONDS: u64 = 60;
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {

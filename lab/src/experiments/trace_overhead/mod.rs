@@ -72,6 +72,7 @@ impl Experiment for TraceOverhead {
             Figure::lower("cpu_ns").within("cpu_ci_low", "cpu_ci_high"),
         ],
     }];
+    const CODE: &'static [&'static str] = &["trace/src", "trace/bpf"];
     type Outcome = Outcome;
 
     fn run(&self, context: &Context) -> Result<Outcome> {
@@ -98,7 +99,7 @@ fn run_here(asked: &TraceOverhead, context: &Context) -> Result<Outcome> {
     netns::insist_here()?;
     let mut all = Vec::new();
     let mut taken = 0;
-    for transport in [Transport::Udp, Transport::Tcp, Transport::UnixStream] {
+    'cells: for transport in [Transport::Udp, Transport::Tcp, Transport::UnixStream] {
         for broker in [Broker::Busy, Broker::Blocking] {
             let name = format!("{} {}", transport.name(), broker.name());
             if !asked.only.takes(&name) {
@@ -116,9 +117,14 @@ fn run_here(asked: &TraceOverhead, context: &Context) -> Result<Outcome> {
                 segment,
                 wanted,
             };
-            let (rounds, takings) = cell.measure(&name)?;
-            taken += rounds.len();
-            all.extend(rows(transport, broker, &rounds, &takings, &published)?);
+            let part = cell.measure(&name).and_then(|(rounds, takings)| {
+                taken += rounds.len();
+                all.extend(rows(transport, broker, &rounds, &takings, &published)?);
+                Ok(())
+            });
+            if asked.run.ends(context, part, !all.is_empty())? {
+                break 'cells;
+            }
         }
     }
     let all = asked.only.some(all)?;
