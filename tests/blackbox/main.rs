@@ -34,6 +34,7 @@ mod mirror;
 mod neighbour;
 mod netfilter_hooks;
 mod nexthop;
+mod notify;
 mod package;
 mod packaging;
 mod policy;

@@ -13,6 +13,7 @@ mod serve;
 mod socket;
 mod standing;
 mod start_check;
+mod state;
 mod tick;
 pub mod veth;
 mod work;
@@ -84,6 +85,8 @@ pub trait ControlSource {
     fn configuration(&mut self) -> Result<Config, String>;
     /// Called in each round of the daemon's loop, at least once a second.
     fn alive(&mut self) {}
+    /// Called once a second with the daemon's state in one line.
+    fn state(&mut self, _state: String) {}
 }
 
 /// Counts for `node status`.
@@ -412,6 +415,7 @@ impl Daemon {
             }
             if self.ticked.elapsed() >= TICK {
                 self.tick();
+                control_source.state(self.state());
             }
             self.use_files();
             self.publish();
