@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod audit;
+mod bad_input;
 mod bed;
 mod bond;
 mod bypass;
