@@ -22,6 +22,7 @@ mod egress;
 mod errors;
 mod extcap;
 mod fault_injection;
+mod figures;
 mod filter;
 mod forward;
 mod full_table;

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{binary_path, run};
 use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
-use trieline_testbed::namespace::{End, Namespace, veth};
 use trieline_testbed::packets::{UdpSink, UdpStream};
 use trieline_testbed::{eventually, needs_root, skip};
 
@@ -226,18 +225,7 @@ fn the_group_may_ask_and_change_nothing() {
 #[test]
 fn sixty_four_devices_are_scraped() {
     needs_root!();
-    let (node, far) = (Namespace::new("node"), Namespace::new("far"));
-    node.sysctl("net.ipv4.ip_forward", "1");
-    let mut args = String::new();
-    for number in 0..64u8 {
-        let (near, peer) = (format!("n{number}"), format!("f{number}"));
-        let end = |namespace, device, side| End { namespace, device, mac: [2, 0, 0, 0, side, number] };
-        veth(end(&node, near.as_str(), 0), end(&far, peer.as_str(), 1)).expect("a veth");
-        node.ip(&format!("addr add 10.{number}.0.1/24 dev {near}"));
-        node.ip(&format!("link set {near} up"));
-        far.ip(&format!("link set {peer} up"));
-        args += &format!(" --dev {near}");
-    }
+    let (node, _far, args) = crate::bed::with_devices(64);
     let daemon = Daemon::start(&node, args.trim());
     let _leftovers = Leftovers(&node);
     let server = Server::start(&node, &[]);

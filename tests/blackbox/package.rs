@@ -1,7 +1,7 @@
 //! The packages in a fresh system: install, forward, scrape, upgrade under traffic, remove, purge.
 
 mod others;
-mod system;
+pub mod system;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use trieline_testbed::{eventually, needs_root, skip};
 const PROGRAMS: [&str; 4] = ["trieline", "trielined", "trieline-trace", "trieline-lab"];
 
 /// Makes packages of these kinds of the programs beside this test.
-fn packages(folder: &Path, kinds: &[&str]) -> PathBuf {
+pub fn packages(folder: &Path, kinds: &[&str]) -> PathBuf {
     let (from, out) = (folder.join("built"), folder.join("packages"));
     fs::create_dir(&from).expect("a folder");
     let built = binary("trieline").parent().expect("a folder").to_owned();
@@ -43,22 +43,30 @@ fn packages(folder: &Path, kinds: &[&str]) -> PathBuf {
 }
 
 /// The packages in a folder whose names end so.
-fn named(folder: &Path, end: &str) -> Vec<PathBuf> {
+pub fn named(folder: &Path, end: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("packages").map(|entry| entry.expect("an entry").path());
     let mut found: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().ends_with(end)).collect();
     found.sort();
     found
 }
 
+/// The router's package among them.
+pub fn router(debs: &[PathBuf]) -> &Path {
+    let is_router = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trieline_"))
+    };
+    debs.iter().find(is_router).expect("the router's package")
+}
+
 /// A fresh system in a folder, with its state before anything is installed.
-fn fresh(archive: &Path, folder: &Path, bed: &Bed) -> System {
+pub fn fresh(archive: &Path, folder: &Path, bed: &Bed) -> System {
     let root = folder.join("root");
     fs::create_dir(&root).expect("a folder");
     run_with("tar", &["-xf", &archive.display().to_string(), "-C", &root.display().to_string()], "").ok();
     System::start(root, bed)
 }
 
-fn terminate(mut child: Child) {
+pub fn terminate(mut child: Child) {
     run_with("kill", &["-TERM", &child.id().to_string()], "").ok();
     assert!(eventually(20.0, || !matches!(child.try_wait(), Ok(None))), "trielined does not end");
 }
@@ -216,10 +224,7 @@ fn a_fresh_system_installs_forwards_upgrades_and_purges() {
         let name = deb.file_name().expect("a name");
         fs::copy(deb, system.path("tmp").join(name)).expect("a copy");
     }
-    let deb = debs
-        .iter()
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("trieline_")));
-    let deb = deb.expect("the router's package");
+    let deb = router(&debs);
     fs::copy(next_version(deb, folder.path()), system.path("tmp/next.deb")).expect("a copy");
     let install = format!("dpkg -i /tmp/{}", deb.file_name().expect("a name").to_string_lossy());
     system.run(&install).ok();
