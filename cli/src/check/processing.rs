@@ -1,20 +1,22 @@
 //! Processing of the kernel that a start would refuse, or that packets would bypass.
 
 use super::finding::Finding;
-use trieline_router::bypass::scan::{Bypassed, UNLISTED};
+use trieline_router::bypass::scan::UNLISTED;
 use trieline_router::daemon::Error;
 use trieline_router::daemon::rehearsal::Rehearsal;
 
 /// Findings about processing that a start would refuse, or that packets would bypass.
 pub(super) fn processing(rehearsal: &Rehearsal) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let is_checked = |device: &str| rehearsal.links().any(|link| link.name == device);
     if let Some(error) = rehearsal.refusal() {
         let text = error.to_string();
         // The daemon's own words end with the way out.
-        let (what, mend) = text.rsplit_once("; ").unwrap_or((&text, ""));
+        let (what, mend) = text.rsplit_once("; ").unwrap_or((&text, "trielined --verbose"));
         match error {
             // The device's own findings have it.
-            Error::Offload { .. } => {}
+            Error::Offload { device, .. } if is_checked(device) => {}
+            Error::Offload { device, .. } => findings.push(Finding::no_go(device, what, mend)),
             Error::Netfilter { .. } => {
                 let mend = "trielined --bypass-netfilter; or find the rules: nft list ruleset";
                 findings.push(Finding::no_go("netfilter", what, mend));
@@ -22,8 +24,8 @@ pub(super) fn processing(rehearsal: &Rehearsal) -> Vec<Finding> {
             _ => findings.push(Finding::no_go("netfilter", what, mend)),
         }
     }
-    let listed = |bypassed: &&Bypassed| bypassed.kind != UNLISTED && bypassed.kind != "offload";
-    for bypassed in rehearsal.bypassed().iter().filter(listed) {
+    for bypassed in rehearsal.bypassed().iter().filter(|bypassed| bypassed.kind != UNLISTED) {
+        let device = bypassed.what.split(':').next().unwrap_or_default();
         let is_same =
             |known: &Finding| known.what.contains(&bypassed.what) || bypassed.what.contains(&known.what);
         if findings.iter().any(is_same) {
@@ -31,8 +33,10 @@ pub(super) fn processing(rehearsal: &Rehearsal) -> Vec<Finding> {
         }
         let what = bypassed.to_string();
         let finding = match bypassed.kind.as_str() {
+            "offload" if is_checked(device) => continue,
+            // Of a bond's port, say.
+            "offload" => Finding::no_go(device, what, format!("ethtool -k {device}")),
             "handler" => {
-                let device = bypassed.what.split(':').next().unwrap_or_default();
                 let mend = format!("ip link set dev {device} nomaster; or give its bond instead");
                 Finding::no_go(device, what, mend)
             }
