@@ -161,7 +161,7 @@ struct Supervisor(SyncSender<Notice>);
 
 /// One notification.
 enum Notice {
-    /// What the process does.
+    /// The state of the process.
     Process(NotifyState<'static>),
     /// The daemon's state, for `systemctl status`.
     State(String),

@@ -1,4 +1,4 @@
-//! What trielined notifies systemd of: its state in one line, at each change, and not more than once a second.
+//! Notifications of trielined to systemd: its state in one line, at each change, and not more than once a second.
 
 use std::fmt::Write;
 use std::os::unix::net::UnixDatagram;

@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, Fields, Lit, Meta};
 /// The longest line of help, in characters.
 const HELP_MAX: usize = 60;
 
-/// What clap makes a command line of.
+/// Derives by which clap makes a command line.
 const DERIVES: &[&str] = &["Parser", "Args", "Subcommand", "ValueEnum"];
 
 /// Of an attribute of clap: such a field has no line of help.

@@ -10,7 +10,7 @@ use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{Answer, binary, run_with};
 use trieline_testbed::eventually;
 
-/// What the system has besides Debian's essential packages: the package's dependencies, and a client for its metrics.
+/// Packages beside Debian's essential ones: the dependencies of trieline's, and a client for its metrics.
 const INCLUDED: &str = "libelf1,passwd,curl";
 
 /// Where a package would leave traces of other programs: dpkg's own records, and logs.
