@@ -204,6 +204,12 @@ impl Daemon {
             }
             Err(error) => return Err(error.into()),
         };
+        let missing = crate::xdp::probe::probe().missing_capabilities;
+        if !missing.is_empty() {
+            let operation = "cannot use BPF and netlink".into();
+            let permission = trieline_bpf::Error::Permission { operation, missing: missing.join(", ") };
+            return Err(crate::xdp::error::Error::from(permission).into());
+        }
         let mut events = Netlink::route()?;
         events.subscribe(&GROUPS, config.receive_buffer)?;
         let watch = Watch::start(config.receive_buffer)?;
@@ -225,7 +231,10 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "cannot remove files of network namespaces that are gone; trielined goes on");
         }
-        let mut dataplane = Dataplane::open(options)?;
+        let mut dataplane = Dataplane::open(options).inspect_err(|_| {
+            // It is empty only if this start has made it.
+            let _ = std::fs::remove_dir(instance.pins());
+        })?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
