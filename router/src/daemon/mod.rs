@@ -204,7 +204,7 @@ impl Daemon {
             }
             Err(error) => return Err(error.into()),
         };
-        let missing = crate::xdp::probe::probe().missing_capabilities;
+        let missing = trieline_bpf::probe::missing_capabilities();
         if !missing.is_empty() {
             let operation = "cannot use BPF and netlink".into();
             let permission = trieline_bpf::Error::Permission { operation, missing: missing.join(", ") };
