@@ -106,14 +106,6 @@ fn many_devices(figures: &mut Figures) {
     figures.add("scrape of 64 devices (median of 41)", times[20], 5.0, "ms");
 }
 
-/// The commands of docs/install.md for a Debian machine: the lines of the block that names apt.
-fn commands() -> usize {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/install.md");
-    let page = fs::read_to_string(page).expect("docs/install.md");
-    let (_, block) = page.split_once("```sh\nsudo apt install").expect("the commands");
-    block.split_once("\n```").expect("the end of the block").0.lines().count()
-}
-
 /// The package: its size, and the way from the package's file to forwarding in a fresh system.
 fn install(figures: &mut Figures) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -122,7 +114,7 @@ fn install(figures: &mut Figures) {
     let size = run_with("dpkg-deb", &["-f", &deb.display().to_string(), "Installed-Size"], "").ok();
     let size = size.trim().parse::<f64>().expect("KiB") / 1024.0;
     figures.add("installed size of package trieline", size, 12.0, "MiB");
-    figures.add("commands from package to forwarding", commands() as f64, 3.0, "commands");
+    figures.add("commands from package to forwarding", package::commands().len() as f64, 3.0, "commands");
     let Some(archive) = package::system::archive() else {
         return println!("  no system to install in: it needs Debian's archive");
     };
@@ -131,8 +123,7 @@ fn install(figures: &mut Figures) {
     fs::copy(deb, system.path("tmp/trieline.deb")).expect("a copy");
     let begun = Instant::now();
     system.run("dpkg -i /tmp/trieline.deb").ok();
-    let devices = "s/^#devices = .*/devices = [\"n0\", \"n1\", \"n2\"]/";
-    system.script(&format!("sed -i '{devices}' /etc/trieline/trielined.toml")).ok();
+    package::name_devices(&system);
     let daemon = system.started();
     let took = begun.elapsed().as_secs_f64();
     bed.becomes("installed", "10.50.0.1:9", (0, 5, 0));
@@ -166,5 +157,5 @@ fn absurd_figures_are_found() {
     figures.add("absurd", 101.0, 2.0, "s");
     figures.add("unknown", f64::NAN, 2.0, "s");
     assert_eq!(figures.absurd.len(), 2);
-    assert_eq!(commands(), 3);
+    assert_eq!(package::commands().len(), 3);
 }

@@ -81,6 +81,22 @@ fn next_version(package: &Path, folder: &Path) -> PathBuf {
     next
 }
 
+/// The commands of docs/install.md from the package to forwarding.
+pub fn commands() -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/install.md");
+    let page = fs::read_to_string(page).expect("docs/install.md");
+    let (_, block) = page.split_once("```sh\nsudo apt install").expect("the commands");
+    let (block, _) = block.split_once("\n```").expect("the end of the block");
+    format!("apt install{block}").lines().map(|line| line.trim_start_matches("sudo ").to_owned()).collect()
+}
+
+/// Names the node's devices by the page's command.
+pub fn name_devices(system: &System) {
+    let command = commands()[1].replace("\"eth1\", \"eth2\"", "\"n0\", \"n1\", \"n2\"");
+    assert!(command.starts_with("sed ") && command.contains("n2"), "{command}");
+    system.script(&command).ok();
+}
+
 /// bash completes the installed commands.
 fn completes(system: &System) {
     for program in ["trieline", "trielined"] {
@@ -253,9 +269,7 @@ fn a_fresh_system_installs_forwards_upgrades_and_purges() {
     let log = fs::read_to_string(system.path("tmp/log")).expect("a log");
     assert!(log.contains("/etc/trieline/trielined.toml: no devices"), "{log}");
     let file = system.path("etc/trieline/trielined.toml");
-    let text = fs::read_to_string(&file).expect("a configuration");
-    fs::write(&file, text.replace("#devices = [\"eth1\", \"eth2\"]", "devices = [\"n0\", \"n1\", \"n2\"]"))
-        .expect("a configuration");
+    name_devices(&system);
 
     let mut daemon = system.started();
     bed.becomes("installed", "10.50.0.1:9", (0, 5, 0));
