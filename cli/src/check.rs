@@ -3,29 +3,29 @@
 mod device;
 mod finding;
 mod host;
+mod model;
+mod offloads;
+mod processing;
 
 use crate::config::{File, check_devices, parse_device};
 use clap::Args;
 use finding::{Finding, Level};
+use model::{MODEL, Model};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trieline_router::AttachMode;
 use trieline_router::api::instance::Instance;
-use trieline_router::bypass::scan::UNLISTED;
 use trieline_router::daemon::Config;
-use trieline_router::daemon::rehearsal::{Measured, PacketTime, Rehearsal};
+use trieline_router::daemon::rehearsal::{Measured, Rehearsal};
 use trieline_router::kernel::link::{self, Link};
 use trieline_terminal::{Output, aligned, usage};
 
 /// Read if no other file is named and it exists.
 const FILE: &str = "/etc/trieline/trielined.toml";
-/// Bits of the smallest Ethernet frame on the wire, with preamble and gap.
-const SMALLEST: f64 = 84.0 * 8.0;
-/// The model, and its limits.
-const MODEL: &str = "a model: the program's time on this processor, run in maps of its own. It leaves out the driver's own cost, \
-                     filters and SID hooks; `trieline lab run project` has published costs of drivers";
+/// Bytes in front of a frame that a header may take: XDP's 256, less the kernel's record of a redirected frame.
+const HEADROOM: usize = 256 - 40;
 
 /// The options.
 #[derive(Debug, Args)]
@@ -44,29 +44,6 @@ pub struct CheckArgs {
     /// Accept that packets bypass netfilter's rules
     #[arg(long)]
     bypass_netfilter: bool,
-}
-
-/// The model of one family.
-#[derive(Debug, Serialize)]
-struct Model {
-    family: &'static str,
-    ns: f64,
-    ns_low: f64,
-    ns_high: f64,
-    /// Million packets a second and processor.
-    mpps: f64,
-    /// Part of the random destinations that XDP forwards.
-    forwarded: f64,
-    /// Processors for the line rate of each device, smallest frames.
-    cores: Vec<Cores>,
-}
-
-#[derive(Debug, Serialize)]
-struct Cores {
-    dev: String,
-    speed_mbits: u32,
-    line_mpps: f64,
-    cores: f64,
 }
 
 /// The whole answer.
@@ -107,81 +84,6 @@ fn could_be_meant(link: &Link) -> bool {
     own && link.is_up() && !link.is_loopback() && link.mac.is_some() && link.master.is_none()
 }
 
-fn rounded(number: f64, digits: i32) -> f64 {
-    let by = 10_f64.powi(digits);
-    (number * by).round() / by
-}
-
-fn model(family: &'static str, time: PacketTime, speeds: &[(String, u32)]) -> Model {
-    let mpps = 1e3 / time.ns;
-    let cores = speeds.iter().map(|(dev, speed)| {
-        let line = f64::from(*speed) / SMALLEST;
-        Cores {
-            dev: dev.clone(),
-            speed_mbits: *speed,
-            line_mpps: rounded(line, 2),
-            cores: rounded(line / mpps, 1),
-        }
-    });
-    Model {
-        family,
-        ns: rounded(time.ns, 0),
-        ns_low: rounded(time.ns_low, 0),
-        ns_high: rounded(time.ns_high, 0),
-        mpps: rounded(mpps, 2),
-        forwarded: rounded(time.forwarded, 3),
-        cores: cores.collect(),
-    }
-}
-
-/// Findings about processing that a start would refuse, or that packets would bypass.
-fn processing(rehearsal: &Rehearsal) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Some(error) = rehearsal.refusal() {
-        let text = error.to_string();
-        // The daemon's own words end with the way out.
-        let (what, mend) = text.rsplit_once("; ").unwrap_or((&text, ""));
-        let about = match error {
-            trieline_router::daemon::Error::Offload { device, .. } => device.as_str(),
-            _ => "netfilter",
-        };
-        let finding = Finding::no_go(about, what);
-        findings.push(match error {
-            trieline_router::daemon::Error::Netfilter { .. } => {
-                finding.mend("trielined --bypass-netfilter; or find the rules: nft list ruleset")
-            }
-            _ => finding.mend(mend),
-        });
-    }
-    for bypassed in rehearsal.bypassed().iter().filter(|bypassed| bypassed.kind != UNLISTED) {
-        let is_same =
-            |known: &Finding| known.what.contains(&bypassed.what) || bypassed.what.contains(&known.what);
-        if findings.iter().any(is_same) {
-            continue;
-        }
-        let finding = match bypassed.kind.as_str() {
-            "handler" => {
-                let device = bypassed.what.split(':').next().unwrap_or_default();
-                Finding::no_go(device, bypassed.to_string())
-                    .mend(format!("ip link set dev {device} nomaster; or give its bond instead"))
-            }
-            "tc" => Finding::warn("tc", bypassed.to_string()).mend("tc qdisc show; tc filter show"),
-            kind => Finding::warn(kind, bypassed.to_string()),
-        };
-        findings.push(finding);
-    }
-    for (family, what) in rehearsal.obstacles() {
-        if !findings.iter().any(|known| known.what.contains(&what)) {
-            findings
-                .push(Finding::warn("kernel", format!("{what}: the kernel forwards all {family} packets")));
-        }
-    }
-    if findings.is_empty() {
-        findings.push(Finding::go("netfilter", "no rules, tracked connections or policies are in the way"));
-    }
-    findings
-}
-
 /// Whether this process may ask for all: netlink of netfilter, BPF, and a private mount.
 fn may_look() -> bool {
     capabilities(None).is_ok_and(|sets| {
@@ -197,51 +99,32 @@ pub fn run(args: &CheckArgs, instance: &Instance, output: &Output) -> anyhow::Re
     let mut findings = host::findings(instance);
     let mut models = Vec::new();
     if devices.is_empty() {
-        findings.push(
-            Finding::no_go(
-                "devices",
-                "no device could be meant: expected one that is up and has a MAC address",
-            )
-            .mend("trieline node check --dev DEVICE"),
-        );
+        let what = "no device could be meant: expected one that is up and has a MAC address";
+        findings.push(Finding::no_go("devices", what, "trieline node check --dev DEVICE"));
     }
     let mut rehearsal = Rehearsal::read(config)?;
     for name in rehearsal.missing() {
         let what = "no such device in this network namespace; trielined would wait until it appears";
-        findings.push(Finding::no_go(name, what).mend("ip link show"));
+        findings.push(Finding::no_go(name, what, "ip link show"));
     }
     let mut speeds = Vec::new();
     for link in rehearsal.links() {
         let looked = device::look(link);
-        speeds.extend(looked.speed.map(|speed| (link.name.clone(), speed)));
+        speeds.push((link.name.clone(), looked.speed));
         findings.extend(device::findings(&rehearsal, link, &looked, mode, instance));
     }
     if may_look() {
-        findings.extend(processing(&rehearsal));
-        let routes = rehearsal.routes();
+        findings.extend(processing::processing(&rehearsal));
+        findings.push(headroom(rehearsal.longest_push()));
         if let Some(short) = host::too_little_memory(image_bytes) {
             findings.push(short);
         } else {
-            match rehearsal.measure() {
-                Ok(Some(measured)) => {
-                    findings.extend(tables(routes, &measured));
-                    let times = [("IPv4", measured.v4), ("IPv6", measured.v6)];
-                    models = times
-                        .iter()
-                        .filter_map(|(family, time)| Some(model(family, (*time)?, &speeds)))
-                        .collect();
-                }
-                Ok(None) => {}
-                Err(error) => findings.push(
-                    Finding::no_go("program", format!("cannot run this node's program: {error}"))
-                        .mend("trielined --verbose"),
-                ),
-            }
+            models = measure(&mut rehearsal, &speeds, &mut findings);
         }
     } else {
         let what = "not checked without root: netfilter, conntrack, tc, receive handlers, other XDP programs, another trielined, the \
                     program on this processor";
-        findings.push(Finding::no_go("permissions", what).mend("sudo trieline node check"));
+        findings.push(Finding::no_go("permissions", what, "sudo trieline node check"));
     }
     let level = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Go);
     let checked = Checked { level, devices, findings, model_note: MODEL, model: models };
@@ -253,20 +136,64 @@ pub fn run(args: &CheckArgs, instance: &Instance, output: &Output) -> anyhow::Re
     Ok(if level == Level::NoGo { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Runs this node's program. Findings about the tables, and about a model that is not known, come to `findings`.
+fn measure(
+    rehearsal: &mut Rehearsal,
+    speeds: &[(String, Option<u32>)],
+    findings: &mut Vec<Finding>,
+) -> Vec<Model> {
+    let routes = rehearsal.routes();
+    let measured = match rehearsal.measure() {
+        Ok(Some(measured)) => measured,
+        Ok(None) => {
+            let what = "unknown: no checked device has a MAC address, so the program was not run";
+            findings.push(Finding::warn("model", what, "ip link show"));
+            return Vec::new();
+        }
+        Err(error) => {
+            let what = format!("cannot run this node's program: {error}");
+            findings.push(Finding::no_go("program", what, "trielined --verbose"));
+            return Vec::new();
+        }
+    };
+    findings.push(tables(routes, &measured));
+    let mut models = Vec::new();
+    for (family, time) in [("IPv4", measured.v4), ("IPv6", measured.v6)] {
+        match time {
+            Some(time) => models.push(Model::new(family, time, speeds)),
+            None => {
+                let what = format!("{family}: unknown, since XDP forwards none of the sampled destinations");
+                findings.push(Finding::go("model", what));
+            }
+        }
+    }
+    models
+}
+
+/// Whether the longest header that a route pushes fits in front of a frame.
+fn headroom(pushed: usize) -> Finding {
+    let what = format!("routes push up to {pushed} bytes; a frame has room for {HEADROOM}");
+    if pushed <= HEADROOM {
+        return Finding::go("headroom", what);
+    }
+    let what = format!("{what}: the program moves such frames, and the kernel gets those of several buffers");
+    Finding::warn("headroom", what, "ip -6 route show | grep seg6, and use fewer segments")
+}
+
 /// The tables that were built.
-fn tables(routes: usize, measured: &Measured) -> Vec<Finding> {
+fn tables(routes: usize, measured: &Measured) -> Finding {
     let [used, limit] = [measured.used, measured.image_bytes].map(|bytes| bytes as f64 / f64::from(1 << 20));
     let what = format!(
         "{routes} routes take {used:.1} of {limit:.0} MiB ({}); a rebuild needs them twice",
         measured.map_type
     );
     if let Some(why) = measured.blocked.first() {
-        return vec![Finding::no_go("tables", format!("{what}: {why}")).mend("trielined --image 1G")];
+        return Finding::no_go("tables", format!("{what}: {why}"), "trielined --image 1G");
     }
     if 2 * measured.used > measured.image_bytes {
-        return vec![Finding::warn("tables", what).mend("trielined --image 1G")];
+        return Finding::warn("tables", what, "trielined --image 1G");
     }
-    vec![Finding::go("tables", what)]
+    Finding::go("tables", what)
 }
 
 fn text(checked: &Checked, output: &Output) -> String {
@@ -280,23 +207,7 @@ fn text(checked: &Checked, output: &Output) -> String {
         ]);
     }
     let mut text = aligned(&rows, 3);
-    for model in &checked.model {
-        text += &format!(
-            "model {}: {} ns a packet ({} to {}), {} Mpps a core; XDP forwards {} % of random destinations\n",
-            model.family,
-            model.ns,
-            model.ns_low,
-            model.ns_high,
-            model.mpps,
-            rounded(100.0 * model.forwarded, 1)
-        );
-        for cores in &model.cores {
-            text += &format!(
-                "  {}: {} Mbit/s of 64-byte frames are {} Mpps: {} cores\n",
-                cores.dev, cores.speed_mbits, cores.line_mpps, cores.cores
-            );
-        }
-    }
+    checked.model.iter().for_each(|model| text += &model.to_string());
     if !checked.model.is_empty() {
         text += &format!("{MODEL}\n");
     }
@@ -313,15 +224,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_rate_and_cores() {
-        let time = PacketTime { ns: 100.0, ns_low: 90.0, ns_high: 120.0, forwarded: 0.5 };
-        let model = model("IPv4", time, &[("eth0".into(), 10_000)]);
-        assert_eq!((model.mpps, model.cores[0].line_mpps, model.cores[0].cores), (10.0, 14.88, 1.5));
-    }
-
-    #[test]
     fn levels_are_ordered() {
         assert!(Level::Go < Level::Warn && Level::Warn < Level::NoGo);
         assert_eq!(serde_json::to_value(Level::NoGo).unwrap(), "no-go");
+    }
+
+    #[test]
+    fn a_header_of_eleven_segments_fits() {
+        let outer = |segments: usize| 40 + 8 + 16 * segments;
+        assert_eq!((headroom(0).level, headroom(outer(10)).level), (Level::Go, Level::Go));
+        assert_eq!(headroom(outer(11)).level, Level::Warn);
     }
 }

@@ -370,7 +370,11 @@ impl File {
             Some((distance, known)) if distance <= 3 => {
                 bail!("line {line}: unknown key `{key}`; did you mean `{known}`?")
             }
-            _ => bail!("line {line}: unknown key `{key}`; known are {}", keys.join(", ")),
+            _ => bail!(
+                "line {line}: unknown key `{key}`: trieline {} does not have it, a newer version may; known are {}",
+                env!("CARGO_PKG_VERSION"),
+                keys.join(", ")
+            ),
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum NodeCommand {
         after_help = "Run it as root. Without root, it lists the checks that it skipped. Exit codes: 0 go; 1 no-go; 2 the command line is wrong."
     )]
     Check(crate::check::CheckArgs),
-    /// Compare the kernel's routes with what packets meet, and repair
+    /// Compare kernel routes with what packets meet, and repair
     ///
     /// trielined dumps the kernel's routes once more, compares them with its own, looks each prefix up in the tables that packets meet, and compares
     /// each action. It goes on forwarding and following meanwhile.

@@ -19,7 +19,7 @@ use trieline_terminal::Output;
 /// The options.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Write to this file; - is standard output [default: trieline-report-TIME.txt]
+    /// Write to FILE or - [default: trieline-report-TIME.txt]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write IP and MAC addresses as they are
@@ -28,7 +28,7 @@ pub struct ReportArgs {
     /// Replace the file if it exists
     #[arg(long)]
     force: bool,
-    /// Read this configuration [default: /etc/trieline/trielined.toml]
+    /// Read this file [default: /etc/trieline/trielined.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

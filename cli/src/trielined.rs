@@ -121,6 +121,8 @@ struct Signals {
     reloading: bool,
     /// When systemd was last notified that the loop goes on.
     notified: Option<Instant>,
+    /// The state that the supervisor has.
+    state: String,
     supervisor: Supervisor,
 }
 
@@ -140,21 +142,41 @@ impl Signals {
             }
         })?;
         let supervisor = Supervisor::start()?;
-        Ok(Self { pipe, cli, queue: VecDeque::new(), received, reloading: false, notified: None, supervisor })
+        Ok(Self {
+            pipe,
+            cli,
+            queue: VecDeque::new(),
+            received,
+            reloading: false,
+            notified: None,
+            state: String::new(),
+            supervisor,
+        })
     }
 }
 
 /// Notifications to the supervisor (systemd), sent by a thread of their own: a supervisor that does not read its socket must not stop
 /// the daemon.
-struct Supervisor(SyncSender<NotifyState<'static>>);
+struct Supervisor(SyncSender<Notice>);
+
+/// One notification.
+enum Notice {
+    /// The state of the process.
+    Process(NotifyState<'static>),
+    /// The daemon's state, for `systemctl status`.
+    State(String),
+}
 
 impl Supervisor {
     fn start() -> std::io::Result<Self> {
-        let (sender, states) = sync_channel(16);
+        let (sender, notices) = sync_channel(16);
         std::thread::Builder::new().name("notify".into()).spawn(move || {
-            for state in states {
+            for notice in notices {
                 // This does nothing without systemd.
-                let _ = sd_notify::notify(&[state]);
+                let _ = match &notice {
+                    Notice::Process(state) => sd_notify::notify(std::slice::from_ref(state)),
+                    Notice::State(text) => sd_notify::notify(&[NotifyState::Status(text)]),
+                };
             }
         })?;
         Ok(Self(sender))
@@ -162,7 +184,12 @@ impl Supervisor {
 
     /// If the supervisor does not read, the notification is left out.
     fn send(&self, state: NotifyState<'static>) {
-        let _ = self.0.try_send(state);
+        let _ = self.0.try_send(Notice::Process(state));
+    }
+
+    /// The same for the daemon's state; whether it is not left out.
+    fn send_state(&self, state: &str) -> bool {
+        self.0.try_send(Notice::State(state.to_owned())).is_ok()
     }
 }
 
@@ -196,6 +223,13 @@ impl ControlSource for Signals {
             self.notified = Some(Instant::now());
             // This does nothing without systemd or without a watchdog.
             self.supervisor.send(NotifyState::Watchdog);
+        }
+    }
+
+    fn state(&mut self, state: String) {
+        // The daemon calls this once a second, so a route that flaps brings no more notifications.
+        if state != self.state && self.supervisor.send_state(&state) {
+            self.state = state;
         }
     }
 
@@ -262,6 +296,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     let mut signals = Signals::catch(cli.clone()).context("cannot catch signals")?;
     let mut daemon = Daemon::start(config)?;
+    signals.state(daemon.state());
     signals.supervisor.send(NotifyState::Ready);
     daemon.run(&mut signals)?;
     signals.supervisor.send(NotifyState::Stopping);

@@ -29,8 +29,8 @@ fn set_element(map: &MapHandle, index: u32, value: &[u8]) {
     map.update(&index.to_ne_bytes(), value, MapFlags::ANY).expect("an update");
 }
 
-/// Sends the route's packets the wrong way: the words of the image are again those of the time when the route led to the sink, and the
-/// kernel's route leads to the side.
+/// Sends the route's packets the wrong way. The kernel's route leads to the side, and the image has again the words of the time when the
+/// route led to the sink.
 fn damage_route(bed: &Bed) {
     let image = map(bed, "image");
     bed.node.ip(&format!("route replace {ROUTE} via 10.1.0.2"));

@@ -4,7 +4,7 @@
 
 use crate::status;
 use std::path::Path;
-use trieline_testbed::daemon::Daemon;
+use trieline_testbed::daemon::{Daemon, trieline};
 use trieline_testbed::namespace::Namespace;
 use trieline_testbed::packets::{UdpSink, UdpStream};
 use trieline_testbed::{eventually, linux, needs_root};
@@ -86,6 +86,36 @@ fn forwards(driver: &str, settings: &[&str], generic: bool) {
 fn virtio_net() {
     needs_root!();
     forwards("virtio_net", &[], false);
+}
+
+/// The driver joins packets and takes VLAN tags out unless that is turned off: `node check` finds both, and its commands mend them.
+#[test]
+#[ignore = "needs NICs of vmxnet3: run in tests/vm"]
+fn vmxnet3_offloads_are_found() {
+    needs_root!();
+    assert!(eventually(20.0, || devices("vmxnet3").len() == 4), "{:?}", devices("vmxnet3"));
+    let device = devices("vmxnet3").swap_remove(0);
+    let node = Namespace::new("node");
+    trieline_testbed::command::run(&format!("ip link set {device} netns {}", node.name())).ok();
+    node.ip(&format!("link set {device} up"));
+    // The kernel turns LRO off where it forwards: this node does not yet.
+    node.sysctl("net.ipv4.ip_forward", "0");
+    node.run(&format!("ethtool -K {device} lro on rxvlan on")).ok();
+    let found = || {
+        let document = trieline(&node, &format!("-j node check --dev {device}")).stdout;
+        let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+        let findings = document["findings"].as_array().expect("findings").clone();
+        let commands = findings
+            .iter()
+            .filter(|found| found["level"] == "no-go")
+            .filter_map(|found| found["mend"].as_str());
+        commands.filter(|command| command.starts_with("ethtool -K ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut commands = found();
+    commands.sort();
+    assert_eq!(commands, ["lro", "rxvlan"].map(|offload| format!("ethtool -K {device} {offload} off")));
+    commands.iter().for_each(|command| drop(node.run(command).ok()));
+    assert_eq!(found(), Vec::<String>::new());
 }
 
 /// The driver has native XDP since Linux 6.6; before, a generic program.

@@ -10,10 +10,15 @@ use std::time::{Duration, Instant};
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{Running, binary_path, run_with};
 use trieline_testbed::daemon::{Daemon, Programs, status, trieline};
-use trieline_testbed::{eventually, needs_root, skip};
+use trieline_testbed::random::Random;
+use trieline_testbed::socket::RawSocket;
+use trieline_testbed::{craft, eventually, needs_root, patience, skip};
 
 /// Lines that one kind of event may bring at once, as `cli/src/log/limit.rs` limits them, and those that follow within a minute.
 const LINES: usize = 20 + 6;
+
+/// Changes of a route in one second.
+const CHANGES: u32 = 10_000;
 
 /// A route that comes and goes, a link that goes down and up, an exit that closes and opens, and a client that reloads again and again.
 #[test]
@@ -26,18 +31,23 @@ fn flaps_do_not_flood_the_log() {
     // Also lines for debugging.
     let daemon = Daemon::start(&bed.node, &format!("--verbose --config {}", config.display()));
     let before = daemon.log().lines().count();
-    // (1) 10^4 changes of one route a second, for some seconds
+    // (1) 10^4 changes of one route a second, for three seconds
     let mut flap = String::new();
-    for _ in 0..2000 {
+    for _ in 0..CHANGES / 2 {
         let _ = writeln!(flap, "route add 10.70.0.0/16 via 10.1.0.2\nroute del 10.70.0.0/16 via 10.1.0.2");
     }
-    let (begun, mut changes) = (Instant::now(), 0);
-    while begun.elapsed() < Duration::from_secs(3) {
+    // A busy machine gets more time; seconds in which fewer changes came do not count.
+    let (begun, mut quick, mut fastest) = (Instant::now(), 0, f64::MAX);
+    while quick < 3 && begun.elapsed().as_secs_f64() < 30.0 * patience() {
+        let batch = Instant::now();
         bed.node.ip_batch(&[], &flap).ok();
-        changes += 4000;
+        let took = batch.elapsed().as_secs_f64();
+        fastest = fastest.min(took);
+        quick += u32::from(took <= 1.0);
+        std::thread::sleep(Duration::from_secs_f64((1.0 - took).max(0.0)));
     }
-    let rate = f64::from(changes) / begun.elapsed().as_secs_f64();
-    eprintln!("{rate:.0} changes of a route a second");
+    eprintln!("up to {:.0} changes of a route a second", f64::from(CHANGES) / fastest);
+    assert_eq!(quick, 3, "fewer than {CHANGES} changes a second: the fastest took {fastest} s");
     assert!(status(&bed.node)["overruns"].as_u64().is_some_and(|count| count > 0));
     // (2) a link
     let link = "link set n2 down\nlink set n2 up\n".repeat(100);
@@ -73,6 +83,62 @@ fn flaps_do_not_flood_the_log() {
     }
     let lines = log.lines().count() - before;
     assert!(lines <= 10 * LINES, "{lines} lines\n{log}");
+}
+
+/// Frames of the flood.
+const ODD: u64 = 50_000;
+
+/// Packets that are cut, mutated, have options, extension headers or segment lists, or come from where they may not: the program counts
+/// them, and the daemon logs none.
+#[test]
+fn odd_packets_do_not_flood_the_log() {
+    needs_root!();
+    let bed = Bed::routed();
+    bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
+    let daemon = Daemon::start(&bed.node, "--verbose --dev n0 --dev n1 --dev n2");
+    let before = daemon.log().lines().count();
+    // Frames to the node's own MAC address, as all that it routes.
+    let inner = craft::ipv4("10.0.0.2", "10.50.0.1", b"inside", |_| {});
+    let packets = [
+        inner.clone(),
+        craft::ipv4("10.0.0.2", "10.50.0.1", b"last hop", |header| header[8] = 1),
+        craft::ipv6("fd00::2", "fd50::1", (17, &craft::udp(b"inside")), |_| {}),
+        craft::ipv6("fd00::2", "fd00:c::1", (43, &craft::srh(&["fd00:c::1"], 0, (4, &inner))), |_| {}),
+        craft::ipv6(
+            "fd00::2",
+            "fd00:c::1",
+            (43, &craft::srh(&["fd50::1", "fd00:c::1"], 7, (4, &inner))),
+            |_| {},
+        ),
+    ];
+    let mut random = Random::new(1);
+    let socket = RawSocket::sender(&bed.generator, "g0");
+    for _ in 0..ODD {
+        let packet = random.pick(&packets);
+        let ether_type: [u8; 2] = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
+        let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0], &ether_type[..], &packet].concat();
+        for _ in 0..random.below(4) {
+            let at = 12 + random.below(frame.len() - 12);
+            frame[at] = random.bits() as u8;
+        }
+        if random.one_in(8) {
+            frame.truncate(14 + random.below(frame.len() - 14));
+        }
+        socket.send(&frame);
+    }
+    // All of them came in, and ended in many ways.
+    let counts = || {
+        let status = status(&bed.node);
+        let devices = status["devices"].as_array().expect("devices").clone();
+        let n0 = devices.into_iter().find(|device| device["dev"] == "n0").expect("n0");
+        n0["counters"].as_array().expect("counters").clone()
+    };
+    let packets = || counts().iter().filter_map(|counter| counter["packets"].as_u64()).sum::<u64>();
+    assert!(eventually(20.0, || packets() >= ODD * 9 / 10), "{} packets: {:#?}", packets(), counts());
+    assert!(counts().len() >= 8, "{:#?}", counts());
+    let log = daemon.stop();
+    let lines = log.lines().count() - before;
+    assert!(lines <= LINES, "{lines} lines\n{log}");
 }
 
 /// A journal of its own, in a mount namespace of its own: the real journald, which needs no systemd.

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod audit;
+mod bad_input;
 mod bed;
 mod bond;
 mod bypass;
@@ -21,6 +22,7 @@ mod egress;
 mod errors;
 mod extcap;
 mod fault_injection;
+mod figures;
 mod filter;
 mod forward;
 mod full_table;
@@ -34,6 +36,7 @@ mod mirror;
 mod neighbour;
 mod netfilter_hooks;
 mod nexthop;
+mod notify;
 mod package;
 mod packaging;
 mod policy;

@@ -3,7 +3,7 @@
 mod names;
 pub mod scraper;
 
-use scraper::{OPENMETRICS, Server, TEXT};
+use scraper::{OPENMETRICS, Scrape, Server, TEXT};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{binary_path, run};
 use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
-use trieline_testbed::namespace::{End, Namespace, veth};
 use trieline_testbed::packets::{UdpSink, UdpStream};
-use trieline_testbed::{needs_root, skip};
+use trieline_testbed::{eventually, needs_root, skip};
 
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 
@@ -226,18 +225,7 @@ fn the_group_may_ask_and_change_nothing() {
 #[test]
 fn sixty_four_devices_are_scraped() {
     needs_root!();
-    let (node, far) = (Namespace::new("node"), Namespace::new("far"));
-    node.sysctl("net.ipv4.ip_forward", "1");
-    let mut args = String::new();
-    for number in 0..64u8 {
-        let (near, peer) = (format!("n{number}"), format!("f{number}"));
-        let end = |namespace, device, side| End { namespace, device, mac: [2, 0, 0, 0, side, number] };
-        veth(end(&node, near.as_str(), 0), end(&far, peer.as_str(), 1)).expect("a veth");
-        node.ip(&format!("addr add 10.{number}.0.1/24 dev {near}"));
-        node.ip(&format!("link set {near} up"));
-        far.ip(&format!("link set {peer} up"));
-        args += &format!(" --dev {near}");
-    }
+    let (node, _far, args) = crate::bed::with_devices(64);
     let daemon = Daemon::start(&node, args.trim());
     let _leftovers = Leftovers(&node);
     let server = Server::start(&node, &[]);
@@ -258,19 +246,48 @@ fn sixty_four_devices_are_scraped() {
 fn documentation_alerts_and_dashboard_have_the_names_of_the_server() {
     needs_root!();
     let bed = Bed::routed();
-    let _daemon = Daemon::start(&bed.node, DEVICES);
+    // A bed that has a sample of each metric: a filter, a sample of a SID, a way out that XDP does not have, drops, and a firewall.
+    bed.node.ip("route add 10.80.0.0/16 via 10.2.0.2");
+    bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("bad"), "203.0.113.0/24\n10.55.0.0/16\nnonsense\n").expect("a file");
+    let config = folder.path().join("trielined.toml");
+    let text = "devices = [\"n0\", \"n1\", \"late0\"]\n\
+         [[filter]]\nname = \"bad\"\nfile = \"bad\"\nmatch = \"destination\"\naction = \"drop\"\nskip_bad = true\n\
+         [[sid_hook]]\nname = \"look\"\nsid = \"fd00:c::1\"\npcap = \"look.pcapng\"\n";
+    std::fs::write(&config, text).expect("a file");
+    let _daemon = Daemon::start(&bed.node, &format!("--config {}", config.display()));
     let server = Server::start(&bed.node, &[]);
-    bed.ping("10.1.0.2", 3).ok();
+    for to in ["10.50.0.1:9", "10.55.0.1:9", "10.80.0.1:9"] {
+        bed.send(to, "counted", 3);
+    }
+    bed.node.run("nft add table inet fw").ok();
+    bed.node.run("nft add chain inet fw forward { type filter hook forward priority 0 ; }").ok();
+    bed.node.run("nft add rule inet fw forward udp dport 53 drop").ok();
+    let passes = |scrape: &Scrape| {
+        scrape.labels_of("trieline_bypassed").get("passes").is_some_and(|values| values.contains("true"))
+    };
+    assert!(eventually(10.0, || passes(&server.scrape(TEXT))), "the rule does not stop XDP");
     let scrape = server.scrape(TEXT);
-    assert_eq!(names::documented(), scrape.types, "docs/metrics.md, then the server");
-    let used: BTreeSet<String> = names::used();
-    assert!(used.len() > 20, "{used:?}");
-    let unknown: Vec<_> = used.iter().filter(|name| !scrape.has(name)).collect();
+    let documented = names::documented();
+    let types = documented.iter().map(|(name, (kind, _))| (name.clone(), kind.clone())).collect();
+    assert_eq!(scrape.types, types, "the server, then docs/metrics.md");
+    let empty: Vec<_> = documented.keys().filter(|name| !scrape.names.contains(*name)).collect();
+    assert!(empty.is_empty(), "the bed brings no sample of {empty:?}");
+    for (name, (_, labels)) in &documented {
+        let of_server: BTreeSet<String> = scrape.labels_of(name).into_keys().collect();
+        assert_eq!(&of_server, labels, "{name}: the server, then docs/metrics.md");
+    }
+    let used = names::used();
+    let count = used.iter().flat_map(names::Used::names).collect::<BTreeSet<_>>().len();
+    assert!(count > 20, "{count} metrics");
+    let unknown: Vec<_> = used.iter().flat_map(|used| used.unknown(&scrape)).collect();
     assert!(unknown.is_empty(), "packaging/ uses {unknown:?}");
     if run("which promtool").code != 0 {
         return skip("promtool is not installed (package prometheus)");
     }
     run(&format!("promtool check rules {}", names::RULES)).ok();
+    run(&format!("promtool test rules {}", names::ALERTS)).ok();
     let text = server.answer_to(b"GET /metrics HTTP/1.1\r\n\r\n");
     let (_, body) = text.split_once("\r\n\r\n").expect("a body");
     trieline_testbed::command::run_with("promtool", &["check", "metrics"], body).ok();

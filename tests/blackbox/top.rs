@@ -183,6 +183,7 @@ fn top_without_a_terminal_prints_text_and_no_escapes() {
         verdict["name"] == "ipv4" && verdict["packets"].as_u64().is_some_and(|packets| packets >= 5)
     });
     assert!(counted && device["cpus"].is_array(), "{device:#}");
+    assert!(picture["egress_unknown"].is_null(), "{picture:#}");
     // (3) a terminal that cannot move its cursor, and one without colours
     let terminal = Terminal::new(80, 24);
     terminal.keys(&[&format!("TERM=dumb {line} --once; code=$?"), "Enter"]);
@@ -192,5 +193,29 @@ fn top_without_a_terminal_prints_text_and_no_escapes() {
     terminal.shows("q quit");
     let escaped = terminal.tmux(&["capture-pane", "-p", "-e"]).ok();
     assert!(!escaped.contains('\x1b'), "{escaped:?}");
+    terminal.keys(&["q"]);
+}
+
+/// In generic mode nothing counts what drivers drop: the screen, the text and the JSON have `unknown`, not 0.
+#[test]
+fn top_reports_drops_that_cannot_be_known() {
+    needs_root!();
+    let bed = Bed::routed();
+    let _daemon = Daemon::start(&bed.node, "--generic --dev n0 --dev n1");
+    bed.send("10.50.1.1:9", "for top", 5);
+    let text = trieline(&bed.node, "top --once --interval 0.1").ok();
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(words.contains(&vec!["other", "drops", "unknown", "unknown"]), "{text}");
+    assert!(text.contains("cannot know: in generic mode"), "{text}");
+    let picture = trieline(&bed.node, "-j top --once --interval 0.1").json();
+    assert!(
+        picture["egress_unknown"].as_str().is_some_and(|why| why.contains("generic mode")),
+        "{picture:#}"
+    );
+    let terminal = Terminal::new(80, 24);
+    terminal.keys(&[&format!("{} -n {} top", binary_path("trieline"), bed.node.name()), "Enter"]);
+    terminal.becomes("unknown drops", |screen| {
+        screen.lines().any(|line| line.starts_with("other drops") && line.ends_with("unknown      unknown"))
+    });
     terminal.keys(&["q"]);
 }

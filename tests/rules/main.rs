@@ -5,6 +5,7 @@
 
 mod constants;
 mod docs;
+mod help;
 mod imports;
 mod modules;
 mod tree;

@@ -23,10 +23,6 @@ const PAGE_WORDS_MAX: usize = 25;
 /// The longest sentence that a comment or a string literal may have, in words. Aim at 25.
 const WORDS_MAX: usize = 30;
 
-/// Files that may have sentences of any length and the words of pages. Take a file out of this list when it is clean; no file comes in.
-const LONG_FILES: &[&str] =
-    &["docs/metrics.md", "docs/operation.md", "router/src/audit/full.rs", "tests/blackbox/audit.rs"];
-
 /// Pages that are not clean yet. Take a page out of this list when it is; no page comes in.
 const EXEMPT_PAGES: &[&str] = &["CHANGELOG.md", "docs/glossary.md"];
 
@@ -284,10 +280,9 @@ fn sentences(piece: &Piece) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with a sentence of a kind, in a file.
-fn breaches(path: &str, kind: Kind, sentence: &str) -> Vec<String> {
-    let is_long = LONG_FILES.contains(&path);
-    let is_page = kind == Kind::Page && !is_long;
+/// What is wrong with a sentence of a kind.
+fn breaches(kind: Kind, sentence: &str) -> Vec<String> {
+    let is_page = kind == Kind::Page;
     let (page_words, page_phrases) = if is_page { (PAGE_WORDS, PAGE_PHRASES) } else { (&[][..], &[][..]) };
     let mut found = Vec::new();
     let words: Vec<String> = sentence
@@ -307,7 +302,7 @@ fn breaches(path: &str, kind: Kind, sentence: &str) -> Vec<String> {
     }
     let length = sentence.split(' ').filter(|word| word.contains(char::is_alphanumeric)).count();
     let longest = if is_page { PAGE_WORDS_MAX } else { WORDS_MAX };
-    if length > longest && !is_long {
+    if length > longest {
         found.push(format!("{length} words"));
     }
     found
@@ -317,7 +312,7 @@ fn breaches_of(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for piece in pieces(path, source).unwrap_or_default() {
         for (number, sentence) in sentences(&piece) {
-            let wrong = breaches(path, piece.kind, &sentence);
+            let wrong = breaches(piece.kind, &sentence);
             if !wrong.is_empty() {
                 found.push(format!("{path}:{number}: {}: {sentence}", wrong.join(", ")));
             }
@@ -405,5 +400,4 @@ fn long_sentences_are_found() {
     assert!(words_of("a.md", &words(PAGE_WORDS_MAX)).is_empty());
     let long = words(PAGE_WORDS_MAX + 1);
     assert!(words_of("a.md", &long)[0].starts_with("1: 26 words"));
-    assert!(LONG_FILES.iter().all(|file| words_of(file, &format!("// {}", words(99))).is_empty()));
 }

@@ -1,6 +1,7 @@
 //! One device: driver, XDP, MTU, queues, interrupts, and who else is there.
 
 use super::finding::Finding;
+use super::offloads;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -23,6 +24,8 @@ pub struct Looked {
     /// Mbit/s.
     pub speed: Option<u32>,
     queues: Option<u32>,
+    /// Names of the features that are on.
+    features: Option<Vec<String>>,
     xdp: Option<DriverXdp>,
     numa: Option<i32>,
     /// Processors that its interrupts come to.
@@ -40,6 +43,7 @@ pub fn look(link: &Link) -> Looked {
         driver: driver.unwrap_or_else(|| link.kind.clone()),
         speed: hardware.speed,
         queues: hardware.queues,
+        features: ethtool::active_features(link.ifindex).ok(),
         xdp: driver_xdp(link.ifindex),
         numa: numa.and_then(|text| text.trim().parse().ok()).filter(|node| *node >= 0),
         processors: folder.map(|folder| processors(&folder)).unwrap_or_default(),
@@ -85,7 +89,7 @@ pub fn findings(
         findings.push(native(name, link, looked));
     }
     if cuts(link, mode) {
-        findings.push(Finding::warn(name, CUTS).mend("trielined --generic"));
+        findings.push(Finding::warn(name, CUTS, "trielined --generic"));
     }
     if let Some(limit) =
         looked.xdp.and_then(|xdp| mtu_limit(xdp, mode, page_size())).filter(|limit| link.mtu > *limit)
@@ -94,17 +98,19 @@ pub fn findings(
             "MTU {} is more than {limit}: the driver does not support XDP multi-buffer frames",
             link.mtu
         );
-        findings.push(Finding::no_go(name, what).mend(format!("ip link set dev {name} mtu {limit}")));
+        findings.push(Finding::no_go(name, what, format!("ip link set dev {name} mtu {limit}")));
     }
     if let Some(other) = occupant(link.ifindex, &instance.pins()) {
         let what = format!("XDP is taken by program `{}` (id {})", other.name, other.program);
-        findings.push(Finding::no_go(name, what).mend(match other.link {
+        let mend = match other.link {
             Some(id) => format!("bpftool link detach id {id}"),
             None => format!("ip link set dev {name} xdp off"),
-        }));
+        };
+        findings.push(Finding::no_go(name, what, mend));
     }
+    findings.extend(offloads::findings(name, &link.kind, looked.features.as_deref(), mode));
     if !link.is_up() {
-        findings.push(Finding::warn(name, "the device is down").mend(format!("ip link set dev {name} up")));
+        findings.push(Finding::warn(name, "the device is down", format!("ip link set dev {name} up")));
     }
     if let Some(master) =
         link.master.and_then(|master| rehearsal.link(master)).filter(|master| master.vrf_table.is_none())
@@ -118,12 +124,12 @@ pub fn findings(
         } else {
             format!("ip link set dev {name} nomaster")
         };
-        findings.push(Finding::no_go(name, what).mend(mend));
+        findings.push(Finding::no_go(name, what, mend));
     }
     for family in rehearsal.not_forwarded(link.ifindex) {
         let key = if family == "IPv4" { "net.ipv4.ip_forward" } else { "net.ipv6.conf.all.forwarding" };
         let what = format!("forwarding of {family} is off; the kernel gets its packets");
-        findings.push(Finding::warn(name, what).mend(format!("sysctl -w {key}=1")));
+        findings.push(Finding::warn(name, what, format!("sysctl -w {key}=1")));
     }
     findings.extend(queues(name, looked));
     findings
@@ -132,21 +138,27 @@ pub fn findings(
 fn native(name: &str, link: &Link, looked: &Looked) -> Finding {
     match looked.xdp {
         None => {
-            Finding::warn(name, "the kernel does not tell what the driver can do with XDP (before Linux 6.3)")
+            let what = "unknown what the driver can do with XDP: the kernel reports it since Linux 6.3";
+            Finding::warn(
+                name,
+                what,
+                format!("trielined --dev {name}: it refuses a driver without native XDP"),
+            )
         }
         Some(xdp) if !xdp.native => {
-            Finding::no_go(name, "its driver has no native XDP").mend("trielined --generic")
+            Finding::no_go(name, "its driver has no native XDP", "trielined --generic")
         }
         Some(xdp) if !xdp.source => {
-            Finding::no_go(name, "its driver cannot redirect frames").mend("trielined --generic")
+            Finding::no_go(name, "its driver cannot redirect frames", "trielined --generic")
         }
         Some(xdp) if !xdp.target && link.kind == "veth" => {
             let what = "native XDP; the device drops redirected frames until its peer has GRO or XDP";
-            Finding::warn(name, what).mend("ethtool -K PEER gro on, where the peer is")
+            Finding::warn(name, what, "ethtool -K PEER gro on, where the peer is")
         }
         Some(xdp) if !xdp.target => Finding::warn(
             name,
             "native XDP; the driver takes redirected frames only while a program is attached, if at all",
+            "trieline node status, once trielined runs: it lists no-xdp-xmit for a device that takes none",
         ),
         Some(_) => Finding::go(name, "native XDP; source and target of redirected frames"),
     }
@@ -166,19 +178,18 @@ fn queues(name: &str, looked: &Looked) -> Vec<Finding> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mut findings = Vec::new();
     match looked.queues {
-        Some(queues) if queues < processors => findings.push(
-            Finding::warn(
-                name,
-                format!(
-                    "{queues} receive queues for {processors} processors: so many at most forward its packets"
-                ),
-            )
-            .mend(format!("ethtool -L {name} combined {processors}")),
-        ),
+        Some(queues) if queues < processors => findings.push(Finding::warn(
+            name,
+            format!(
+                "{queues} receive queues for {processors} processors: so many at most forward its packets"
+            ),
+            format!("ethtool -L {name} combined {processors}"),
+        )),
         Some(queues) => {
             findings.push(Finding::go(name, format!("{queues} receive queues for {processors} processors")))
         }
-        None => {}
+        None => findings
+            .push(Finding::go(name, "number of receive queues unknown: the driver does not report it")),
     }
     let own: Option<BTreeSet<u32>> = looked.numa.and_then(|node| {
         let list = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).ok()?;
@@ -189,9 +200,8 @@ fn queues(name: &str, looked: &Looked) -> Vec<Finding> {
             "interrupts come to {away} processors of another NUMA node than its own ({})",
             looked.numa.unwrap_or(0)
         );
-        findings.push(
-            Finding::warn(name, what).mend("write near processors to /proc/irq/NUMBER/smp_affinity_list"),
-        );
+        let mend = "write near processors to /proc/irq/NUMBER/smp_affinity_list";
+        findings.push(Finding::warn(name, what, mend));
     }
     findings
 }

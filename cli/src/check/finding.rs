@@ -33,32 +33,23 @@ pub struct Finding {
     pub about: String,
     /// In words.
     pub what: String,
-    /// The command that mends it.
+    /// The command that mends it; none for `go`.
     pub mend: Option<String>,
 }
 
 impl Finding {
-    fn new(level: Level, about: &str, what: impl Into<String>) -> Self {
-        Self { level, about: about.into(), what: what.into(), mend: None }
-    }
-
     /// Nothing to do.
     pub fn go(about: &str, what: impl Into<String>) -> Self {
-        Self::new(Level::Go, about, what)
+        Self { level: Level::Go, about: about.into(), what: what.into(), mend: None }
     }
 
-    /// trielined starts, but the operator should know.
-    pub fn warn(about: &str, what: impl Into<String>) -> Self {
-        Self::new(Level::Warn, about, what)
+    /// trielined starts, but the operator should know; `mend` is the command that mends it.
+    pub fn warn(about: &str, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { level: Level::Warn, mend: Some(mend.into()), ..Self::go(about, what) }
     }
 
-    /// trielined does not start, or does not forward here.
-    pub fn no_go(about: &str, what: impl Into<String>) -> Self {
-        Self::new(Level::NoGo, about, what)
-    }
-
-    /// Adds the command that mends it.
-    pub fn mend(self, command: impl Into<String>) -> Self {
-        Self { mend: Some(command.into()), ..self }
+    /// trielined does not start, or does not forward here; `mend` is the command that mends it.
+    pub fn no_go(about: &str, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { level: Level::NoGo, ..Self::warn(about, what, mend) }
     }
 }

@@ -17,42 +17,45 @@ pub fn findings(instance: &Instance) -> Vec<Finding> {
     let probe = probe();
     if !probe.missing_capabilities.is_empty() {
         let what = format!("this process lacks {}", probe.missing_capabilities.join(", "));
-        findings.push(Finding::no_go("permissions", what).mend(
-            "run as root; in a container: --cap-add BPF --cap-add PERFMON --cap-add NET_ADMIN, with the host's /sys/fs/bpf",
-        ));
+        let mend = "run as root; in a container: --cap-add BPF --cap-add PERFMON --cap-add NET_ADMIN, with the host's /sys/fs/bpf";
+        findings.push(Finding::no_go("permissions", what, mend));
     } else if bpf_is_locked_down() {
         let what = "the kernel is locked down (confidentiality), which refuses BPF even to root";
-        findings.push(
-            Finding::no_go("lockdown", what).mend("boot with lockdown=integrity, or without Secure Boot"),
-        );
+        let mend = "boot with lockdown=integrity, or without Secure Boot";
+        findings.push(Finding::no_go("lockdown", what, mend));
     } else {
         match (&probe.arena, &probe.array) {
             (Ok(()), _) => findings.push(Finding::go("bpf", "the kernel has BPF arenas")),
             (Err(why), Ok(())) => findings.push(Finding::warn(
                 "bpf",
                 format!("no BPF arena ({why}); tables take all their memory at once"),
+                "a kernel from 6.9 on has arenas; trielined --image SIZE takes less memory",
             )),
-            (Err(_), Err(why)) => findings.push(
-                Finding::no_go("bpf", format!("no map for the tables: {why}")).mend("a kernel from 6.1 on"),
-            ),
+            (Err(_), Err(why)) => findings.push(Finding::no_go(
+                "bpf",
+                format!("no map for the tables: {why}"),
+                "a kernel from 6.1 on",
+            )),
         }
         if let Err(why) = &probe.redirect {
-            findings.push(
-                Finding::no_go("bpf", format!("no device maps: {why}"))
-                    .mend("a kernel with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL"),
-            );
+            findings.push(Finding::no_go(
+                "bpf",
+                format!("no device maps: {why}"),
+                "a kernel with CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL",
+            ));
         }
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         let what = "the kernel has no BTF: receive handlers of devices stay unknown";
-        findings.push(Finding::warn("kernel", what).mend("a kernel with CONFIG_DEBUG_INFO_BTF=y"));
+        findings.push(Finding::warn("kernel", what, "a kernel with CONFIG_DEBUG_INFO_BTF=y"));
     }
     // Only the first network namespace has the setting.
     if read("/proc/sys/net/core/bpf_jit_enable").as_deref() == Some("0") {
-        findings.push(
-            Finding::warn("kernel", "BPF's compiler is off: packets take several times longer")
-                .mend("sysctl -w net.core.bpf_jit_enable=1"),
-        );
+        findings.push(Finding::warn(
+            "kernel",
+            "BPF's compiler is off: packets take several times longer",
+            "sysctl -w net.core.bpf_jit_enable=1",
+        ));
     }
     if fs::read(SECURE_BOOT).is_ok_and(|bytes| bytes.get(4) == Some(&1)) {
         findings.push(Finding::go(
@@ -61,7 +64,7 @@ pub fn findings(instance: &Instance) -> Vec<Finding> {
         ));
     }
     if let Err(error) = refuse_realtime() {
-        findings.push(Finding::no_go("kernel", error.to_string()).mend("boot a kernel without PREEMPT_RT"));
+        findings.push(Finding::no_go("kernel", error.to_string(), "boot a kernel without PREEMPT_RT"));
     }
     findings.push(if has_bpffs() {
         Finding::go("bpffs", "a BPF file system is mounted on /sys/fs/bpf")
@@ -69,17 +72,18 @@ pub fn findings(instance: &Instance) -> Vec<Finding> {
         Finding::no_go(
             "bpffs",
             "another /sys hides the system's BPF file system, as `ip netns exec` makes it",
+            "trieline -n NETNS node check, without ip netns exec",
         )
-        .mend("trieline -n NETNS node check, without ip netns exec")
     } else {
-        Finding::warn("bpffs", "no BPF file system on /sys/fs/bpf; trielined mounts one")
-            .mend("mount -t bpf bpf /sys/fs/bpf")
+        Finding::warn(
+            "bpffs",
+            "no BPF file system on /sys/fs/bpf; trielined mounts one",
+            "mount -t bpf bpf /sys/fs/bpf",
+        )
     });
     if let Some(pid) = instance.runner() {
         let what = format!("trielined already runs in this network namespace (process {pid})");
-        findings.push(
-            Finding::no_go("trielined", what).mend("trieline node status; or systemctl stop trielined"),
-        );
+        findings.push(Finding::no_go("trielined", what, "trieline node status; or systemctl stop trielined"));
     }
     findings
 }
@@ -89,8 +93,11 @@ fn kernel() -> Finding {
     let release = release.release().to_string_lossy().into_owned();
     let what = format!("Linux {release}");
     match is_old(&release) {
-        true => Finding::no_go("kernel", format!("{what} is older than {}.{}", OLDEST.0, OLDEST.1))
-            .mend("boot Linux 6.1 or newer"),
+        true => Finding::no_go(
+            "kernel",
+            format!("{what} is older than {}.{}", OLDEST.0, OLDEST.1),
+            "boot Linux 6.1 or newer",
+        ),
         false => Finding::go("kernel", what),
     }
 }
@@ -114,7 +121,7 @@ fn available(meminfo: &str) -> Option<u64> {
 pub fn too_little_memory(image_bytes: u64) -> Option<Finding> {
     let free = available(&read("/proc/meminfo")?)?;
     let short = short(image_bytes, free)?;
-    Some(Finding::no_go("memory", short).mend("trielined --image SIZE, with a smaller SIZE"))
+    Some(Finding::no_go("memory", short, "trielined --image SIZE, with a smaller SIZE"))
 }
 
 fn short(image_bytes: u64, free: u64) -> Option<String> {

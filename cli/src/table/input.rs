@@ -26,7 +26,7 @@ pub enum MrtValueName {
     Nexthop,
     /// The number of the origin AS
     Origin,
-    /// The multi-exit discriminator itself, where `table show --format mrt` keeps values
+    /// The multi-exit discriminator, as `--format mrt` writes it
     Med,
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Picture {
     pub(super) seconds: f64,
     pub(super) devices: Vec<Device>,
     pub(super) egress: Vec<Egress>,
+    /// Why packets after redirect are not all counted; `None`: they are.
+    pub(super) egress_unknown: Option<String>,
     pub(super) verdicts: Vec<Rate>,
     pub(super) filters: Vec<Rate>,
     pub(super) sids: Vec<Rate>,
@@ -218,7 +220,16 @@ pub(super) fn picture(before: &Count, now: &Count, names: &mut Names) -> Picture
     let (filters, sids) = (named(&now.filters, &before.filters), named(&now.sids, &before.sids));
     let after = now.after_redirect.devices.iter();
     let egress = after.map(|device| egress(device, &before.after_redirect, seconds)).collect();
-    Picture { seconds, devices, egress, verdicts, filters, sids }
+    let egress_unknown = now.after_redirect.unknown.clone();
+    Picture { seconds, devices, egress, egress_unknown, verdicts, filters, sids }
+}
+
+/// The name of packets after redirect that nothing counts.
+pub(super) const UNCOUNTED: &str = "other drops";
+
+/// Why they are not counted.
+pub(super) fn cannot_know(why: &str) -> String {
+    format!("cannot know: {why}")
 }
 
 /// A picture as plain text.
@@ -243,11 +254,14 @@ pub(super) fn text(picture: &Picture, output: &Output) -> Result<String, std::fm
         }
     }
     let after: Vec<_> = picture.egress.iter().flat_map(Egress::titled).collect();
-    if !after.is_empty() {
+    if !after.is_empty() || picture.egress_unknown.is_some() {
         writeln!(text, "\n{}", head("after redirect", "        rate             packets"))?;
         for (title, rate) in after {
             writeln!(text, "{title:<24}{:>12.0}{:>20}", rate.rate, rate.packets)?;
         }
+    }
+    if let Some(why) = &picture.egress_unknown {
+        writeln!(text, "{UNCOUNTED:<24}{:>12}{:>20}\n{}", "unknown", "unknown", cannot_know(why))?;
     }
     Ok(text)
 }

@@ -1,6 +1,6 @@
 //! The screen of `top` as a function of the last picture and of the keys so far.
 
-use super::picture::{Egress, Picture, Rate};
+use super::picture::{Egress, Picture, Rate, UNCOUNTED, cannot_know};
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -186,7 +186,7 @@ impl View {
             None => {
                 self.devices(picture, &mut lines);
                 let after = picture.egress.iter().flat_map(Egress::titled);
-                self.section("after redirect", after.collect(), &mut lines);
+                self.after_redirect(picture, after.collect(), &mut lines);
                 for (title, rates) in
                     [("verdict", &picture.verdicts), ("filter", &picture.filters), ("SID", &picture.sids)]
                 {
@@ -197,7 +197,7 @@ impl View {
             Some(Some(device)) => {
                 self.section("verdict", titled(&device.verdicts), &mut lines);
                 let after = picture.egress.iter().filter(|egress| egress.dev == device.dev);
-                self.section("after redirect", after.flat_map(Egress::titled).collect(), &mut lines);
+                self.after_redirect(picture, after.flat_map(Egress::titled).collect(), &mut lines);
                 self.heading("CPU", &["rate", "share"], &mut lines);
                 for cpu in &device.cpus {
                     let share = format!("{:.1} %", cpu.share * 100.0);
@@ -231,6 +231,21 @@ impl View {
             let rates = [device.forward, device.pass, device.drop].map(|rate| format!("{rate:.0}"));
             lines.push(row(&device.title(), &[&rates[..], &[busiest.unwrap_or_default()]].concat()));
         }
+    }
+
+    /// Fates of forwarded packets, and which of them nothing counts.
+    fn after_redirect(&self, picture: &Picture, fates: Vec<(String, &Rate)>, lines: &mut Vec<Line<'static>>) {
+        const TITLE: &str = "after redirect";
+        let before = lines.len();
+        self.section(TITLE, fates, lines);
+        let Some(why) = picture.egress_unknown.as_ref().filter(|_| UNCOUNTED.contains(&self.filter)) else {
+            return;
+        };
+        if lines.len() == before {
+            self.heading(TITLE, &["rate", "packets"], lines);
+        }
+        lines.push(row(UNCOUNTED, &["unknown".into(), "unknown".into()]));
+        lines.push(Line::from(cannot_know(why)));
     }
 
     fn section(&self, title: &str, mut rates: Vec<(String, &Rate)>, lines: &mut Vec<Line<'static>>) {

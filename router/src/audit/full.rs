@@ -1,5 +1,5 @@
-//! The audit of everything, in steps so small that the daemon follows the kernel between them: a fresh dump of all routes against the
-//! mirror, then each prefix against the image, then each action against its records.
+//! The audit of everything, in steps so small that the daemon follows the kernel between them. It compares a fresh dump of all routes with
+//! the mirror, then each prefix with the image, then each action with its records.
 
 use super::answer::nhg_text;
 use super::check::{Outcome, Parts};

@@ -13,6 +13,7 @@ mod serve;
 mod socket;
 mod standing;
 mod start_check;
+mod state;
 mod tick;
 pub mod veth;
 mod work;
@@ -84,6 +85,8 @@ pub trait ControlSource {
     fn configuration(&mut self) -> Result<Config, String>;
     /// Called in each round of the daemon's loop, at least once a second.
     fn alive(&mut self) {}
+    /// Called once a second with the daemon's state in one line.
+    fn state(&mut self, _state: String) {}
 }
 
 /// Counts for `node status`.
@@ -201,6 +204,12 @@ impl Daemon {
             }
             Err(error) => return Err(error.into()),
         };
+        let missing = trieline_bpf::probe::missing_capabilities();
+        if !missing.is_empty() {
+            let operation = "cannot use BPF and netlink".into();
+            let permission = trieline_bpf::Error::Permission { operation, missing: missing.join(", ") };
+            return Err(crate::xdp::error::Error::from(permission).into());
+        }
         let mut events = Netlink::route()?;
         events.subscribe(&GROUPS, config.receive_buffer)?;
         let watch = Watch::start(config.receive_buffer)?;
@@ -222,7 +231,10 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "cannot remove files of network namespaces that are gone; trielined goes on");
         }
-        let mut dataplane = Dataplane::open(options)?;
+        let mut dataplane = Dataplane::open(options).inspect_err(|_| {
+            // It is empty only if this start has made it.
+            let _ = std::fs::remove_dir(instance.pins());
+        })?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
@@ -412,6 +424,7 @@ impl Daemon {
             }
             if self.ticked.elapsed() >= TICK {
                 self.tick();
+                control_source.state(self.state());
             }
             self.use_files();
             self.publish();

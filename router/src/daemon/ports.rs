@@ -108,6 +108,11 @@ impl Ports {
         !self.attached.is_empty()
     }
 
+    /// How many of the configured devices are attached. O(links).
+    pub(super) fn attached_of(&self, kernel: &KernelState) -> usize {
+        self.links(kernel).iter().filter(|link| self.attached.contains(&link.ifindex)).count()
+    }
+
     /// Configured names that no link has: each is taken when there is one.
     pub fn missing<'a>(&'a self, kernel: &KernelState) -> impl Iterator<Item = &'a str> {
         Self::missing_of(&self.names, kernel)

@@ -16,6 +16,7 @@ use crate::dataplane::Dataplane;
 use crate::dataplane::frames::{FRAME, ethernet, frame4, frame6};
 use crate::fib::publish::Publisher;
 use crate::kernel::link::Link;
+use crate::kernel::seg6::Encap;
 use crate::kernel::socket::Netlink;
 use crate::rib::kernel_state::Sysctl;
 use crate::rib::mirror::Mirror;
@@ -135,6 +136,12 @@ impl Rehearsal {
     pub fn not_forwarded(&self, ifindex: u32) -> Vec<&'static str> {
         let off = FAMILIES.iter().filter(|(family, _)| !self.mirror.kernel.forwards(*family, ifindex));
         off.map(|(_, name)| *name).collect()
+    }
+
+    /// Bytes of the longest header that a route pushes.
+    pub fn longest_push(&self) -> usize {
+        let hops = self.mirror.nhgs.iter().flat_map(|(_, nhg)| &nhg.hops);
+        hops.filter_map(|hop| hop.encap.as_ref()).map(Encap::pushes).max().unwrap_or(0)
     }
 
     /// Routes of both families, all tables.

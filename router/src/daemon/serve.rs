@@ -221,7 +221,7 @@ impl Daemon {
     }
 
     /// Deviations from the configuration that trielined tries to mend again.
-    fn problems(&self) -> Vec<String> {
+    pub(super) fn problems(&self) -> Vec<String> {
         let kept = self.kept.iter().map(|why| {
             format!("cannot make tables of the new size or map type: {why}; the previous ones stay; restart trielined to try again")
         });
@@ -307,12 +307,10 @@ impl Daemon {
     fn family<A: Ip>(&self, name: &str, routes: &Family<A>, published: &Published<A>) -> FamilyStatus {
         let obstacle = self.mirror.kernel.obstacle(A::NETLINK);
         let ipv4 = A::NETLINK == family::INET;
-        let any = |flags: PortFlags| if ipv4 { flags.forward4 } else { flags.forward6 };
-        let detached = self.is_detached();
-        let forwards =
-            !detached && published.is_current() && self.ports.iter().any(|(_, port)| any(port.flags));
+        let any: fn(PortFlags) -> bool = if ipv4 { |flags| flags.forward4 } else { |flags| flags.forward6 };
+        let forwards = self.forwards(published, any);
         let reason = match published.blocked() {
-            _ if detached => Some(DETACHED.to_owned()),
+            _ if self.is_detached() => Some(DETACHED.to_owned()),
             Some((error, _)) => Some(error.clone()),
             None if !forwards => Some(obstacle.unwrap_or_else(|| "forwarding is off on every device".into())),
             None => None,

@@ -10,6 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 pub enum Offload {
     /// VLAN tags are handed over beside the frame: a tagged packet looks like an untagged one.
     RxVlan,
+    /// The same for tags of 802.1ad.
+    RxVlanStag,
     /// Packets are joined to ones that were never sent, longer than the next link takes.
     Lro,
 }
@@ -19,6 +21,7 @@ impl Offload {
     pub fn name(self) -> &'static str {
         match self {
             Self::RxVlan => "rxvlan",
+            Self::RxVlanStag => "rx-vlan-stag-hw-parse",
             Self::Lro => "lro",
         }
     }
@@ -26,14 +29,16 @@ impl Offload {
     /// The harm that the offload's absence does.
     pub fn harm(self) -> &'static str {
         match self {
-            Self::RxVlan => "hides VLAN tags from XDP",
+            Self::RxVlan | Self::RxVlanStag => "hides VLAN tags from XDP",
             Self::Lro => "joins packets before XDP sees them",
         }
     }
 
-    fn by_feature(name: &str) -> Option<Self> {
+    /// The offload that the kernel calls so.
+    pub fn by_feature(name: &str) -> Option<Self> {
         match name {
             "rx-vlan-hw-parse" => Some(Self::RxVlan),
+            "rx-vlan-stag-hw-parse" => Some(Self::RxVlanStag),
             "rx-lro" => Some(Self::Lro),
             _ => None,
         }
@@ -73,6 +78,11 @@ fn features(devices: impl Iterator<Item = u32>) -> Result<Vec<(u32, String)>, Er
         }
     }
     Ok(found)
+}
+
+/// Names of a device's features that are on, as the kernel calls them.
+pub fn active_features(device: u32) -> Result<Vec<String>, Error> {
+    Ok(features(std::iter::once(device))?.into_iter().map(|(_, name)| name).collect())
 }
 
 /// Offloads in the way, by device. trielined reads a device's offloads once, and again when its link may have changed: the kernel sends a
@@ -183,6 +193,7 @@ mod tests {
             decode(Message { kind: 0x20, flags: 0, sequence: 0, payload: &payload })
         };
         let both: &[&[u8]] = &[b"rx-gro\0", b"rx-vlan-hw-parse\0", b"rx-lro\0", b"rx-lro-x\0"];
+        assert_eq!(Offload::by_feature("rx-vlan-stag-hw-parse"), Some(Offload::RxVlanStag));
         let harmful = |names: Vec<String>| -> Vec<_> {
             names.iter().filter_map(|name| Offload::by_feature(name)).collect()
         };

@@ -30,6 +30,17 @@ impl Encap {
         matches!(self, Self::Seg6Local(_) | Self::OtherLocal(_) | Self::Other(TYPE_SEG6_LOCAL))
     }
 
+    /// The most bytes that it puts in front of a packet.
+    pub fn pushes(&self) -> usize {
+        const IPV6_HEADER: usize = 40;
+        match self {
+            Self::Seg6 { list, .. } | Self::Seg6Local(Behaviour { operand: Operand::List(list), .. }) => {
+                IPV6_HEADER + list.srh.len()
+            }
+            _ => 0,
+        }
+    }
+
     /// The address whose route decides where the packets go: the first segment, or an endpoint's next hop.
     pub fn decided_by(&self) -> Option<IpAddr> {
         let first = |list: &SegmentList| list.segments.first().map(|segment| IpAddr::V6(*segment));

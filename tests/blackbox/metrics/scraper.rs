@@ -101,13 +101,39 @@ pub struct Scrape {
     pub types: BTreeMap<String, String>,
     /// Names of metrics that have samples.
     pub names: BTreeSet<String>,
+    /// Labels of each metric, each with its values.
+    pub labels: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
+}
+
+/// The labels of a series, with their values.
+fn labels(series: &str) -> Vec<(String, String)> {
+    let (_, mut rest) = series.split_once('{').unwrap_or(("", ""));
+    let mut found = Vec::new();
+    while let Some((label, behind)) = rest.split_once("=\"") {
+        let mut escaped = false;
+        let end = behind.find(|c| {
+            let ends = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            ends
+        });
+        let (value, behind) = behind.split_at(end.unwrap_or_else(|| panic!("{series}")));
+        found.push((label.trim_start_matches(',').to_owned(), value.to_owned()));
+        rest = &behind[1..];
+    }
+    assert!(rest.is_empty() || rest == "}", "{series}");
+    found
 }
 
 impl Scrape {
     /// Reads an answer; a line that the format does not allow is a failure.
     fn parse(body: &str, openmetrics: bool) -> Self {
         assert_eq!(body.ends_with("\n# EOF\n"), openmetrics, "{body}");
-        let mut found = Self { samples: BTreeMap::new(), types: BTreeMap::new(), names: BTreeSet::new() };
+        let mut found = Self {
+            samples: BTreeMap::new(),
+            types: BTreeMap::new(),
+            names: BTreeSet::new(),
+            labels: BTreeMap::new(),
+        };
         let (mut help, mut family) = (None, None);
         for line in body.lines().filter(|line| *line != "# EOF") {
             if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -132,6 +158,10 @@ impl Scrape {
                 let value = value.parse().unwrap_or_else(|_| panic!("{line}"));
                 assert!(found.samples.insert(series.to_owned(), value).is_none(), "twice: {line}");
                 found.names.insert(of.clone());
+                let known = found.labels.entry(of.clone()).or_default();
+                for (label, value) in labels(series) {
+                    known.entry(label).or_default().insert(value);
+                }
             }
         }
         found
@@ -148,6 +178,13 @@ impl Scrape {
         let begin = format!("trieline_packets_total{{iface=\"{device}\",");
         let of = |series: &&String| series.starts_with(&begin) && series.contains("kind=\"forward\"");
         self.samples.iter().filter(|(series, _)| of(series)).map(|(_, packets)| packets).sum()
+    }
+
+    /// The labels of a metric, or of a part of a histogram, with their values.
+    pub fn labels_of(&self, name: &str) -> BTreeMap<String, BTreeSet<String>> {
+        let whole = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let names = [Some(name), whole].into_iter().flatten();
+        names.filter_map(|name| self.labels.get(name)).next().cloned().unwrap_or_default()
     }
 
     /// Whether an expression may use this name: that of a metric, or of a part of a histogram.

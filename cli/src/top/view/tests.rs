@@ -34,6 +34,7 @@ fn view() -> View {
             dev: "eth1".into(),
             rates: vec![rate("sent", "", 90, 900.0), rate("drop", "ring_full", 10, 100.0)],
         }],
+        egress_unknown: None,
         verdicts,
         filters: vec![rate("drop", "threats", 7, 1.0)],
         sids: vec![rate("End.DT6", "fd00:1234:5678:9abc:def0:1234:5678:9abc", 5, 2.0)],
@@ -81,6 +82,43 @@ fn every_line_is_reached_at_80_columns_and_24_lines() {
     assert!(screen(&mut view, 80, 24)[23].starts_with("lines 62-83 of 83"));
     press(&mut view, &[KeyCode::Up]);
     assert!(screen(&mut view, 80, 24)[23].starts_with("lines 61-82 of 83"));
+}
+
+#[test]
+fn drops_that_cannot_be_known_are_not_0() {
+    let mut view = view();
+    let picture = view.picture.as_mut().expect("a picture");
+    picture.egress_unknown = Some("the kernel has no BTF".into());
+    let known = [
+        "after redirect                     rate      packets",
+        "sent eth1                           900           90",
+    ];
+    let unknown =
+        ["other drops                     unknown      unknown", "cannot know: the kernel has no BTF"];
+    let with_counts = screen(&mut view, 80, 24);
+    assert_eq!(
+        [&with_counts[4], &with_counts[5], &with_counts[7], &with_counts[8]],
+        [known[0], known[1], unknown[0], unknown[1]]
+    );
+    // Nothing is counted at all.
+    view.picture.as_mut().expect("a picture").egress.clear();
+    let without = screen(&mut view, 80, 24);
+    assert_eq!(without[4..7], [known[0], unknown[0], unknown[1]].map(str::to_owned), "{without:#?}");
+    // One device alone has the lines, too; a filter may hide them.
+    press(&mut view, &[KeyCode::Tab]);
+    assert!(screen(&mut view, 80, 24).contains(&unknown[0].to_owned()));
+    press(
+        &mut view,
+        &[
+            KeyCode::Esc,
+            KeyCode::Char('/'),
+            KeyCode::Char('v'),
+            KeyCode::Char('e'),
+            KeyCode::Char('r'),
+            KeyCode::Enter,
+        ],
+    );
+    assert!(!screen(&mut view, 80, 24).contains(&unknown[0].to_owned()));
 }
 
 #[test]

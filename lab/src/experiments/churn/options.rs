@@ -16,7 +16,7 @@ pub struct Churn {
     /// Which events.
     #[command(flatten)]
     pub only: Only,
-    /// Put so many routes into the table [default: 1000000, quick 100000]
+    /// Use a table of N routes [default: 1000000, quick 100000]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 8..=ROUTES_MAX))]
     pub routes: Option<usize>,
     /// Replace so many routes a second

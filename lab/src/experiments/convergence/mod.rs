@@ -37,7 +37,7 @@ pub struct Convergence {
     /// Which changes.
     #[command(flatten)]
     pub only: Only,
-    /// Put so many routes into the table [default: 1000000, quick 100000]
+    /// Use a table of N routes [default: 1000000, quick 100000]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1..=ROUTES_MAX))]
     pub routes: Option<usize>,
     /// Send so many frames a second
