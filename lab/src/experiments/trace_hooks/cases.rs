@@ -3,8 +3,11 @@
 use trieline_trace::{Filter, Leaves, Options, Point, Tracer, Transport};
 
 use crate::{
-    Result,
-    experiments::probed::{Noted, Probed, Work},
+    Context, Result,
+    experiments::{
+        options::Run,
+        probed::{Noted, Probed, Work},
+    },
 };
 
 /// No process has this number (`PID_MAX_LIMIT` is 2^22).
@@ -13,12 +16,15 @@ const NOBODY: u32 = i32::MAX as u32;
 /// More than the rounds can send.
 const MESSAGES_MAX: u32 = 1 << 19;
 
-const QUEUE: (&str, &[&str]) = ("receive+queue", &["socket_received", "device_queued"]);
-const DONE: (&str, &[&str]) = ("receive+done", &["socket_received", "socket_sent"]);
-const RECEIVE: (&str, &[&str]) = ("receive", &["socket_received"]);
-const ANY_CALL: (&str, &[&str]) = ("any-call", &["any_call_ended", "any_call_begun"]);
-const TWO_CALLS: (&str, &[&str]) = ("two-calls", &["receive_ended", "send_begun"]);
-const PAPER: (&str, &[&str]) = ("paper", &["paper_receive_begun", "paper_receive_ended", "paper_send_begun"]);
+/// A kind of hooks, and its programs.
+type Hooks = (&'static str, &'static [&'static str]);
+
+const QUEUE: Hooks = ("receive+queue", &["socket_received", "device_queued"]);
+const DONE: Hooks = ("receive+done", &["socket_received", "socket_sent"]);
+const RECEIVE: Hooks = ("receive", &["socket_received"]);
+const ANY_CALL: Hooks = ("any-call", &["any_call_ended", "any_call_begun"]);
+const TWO_CALLS: Hooks = ("two-calls", &["receive_ended", "send_begun"]);
+const PAPER: Hooks = ("paper", &["paper_receive_begun", "paper_receive_ended", "paper_send_begun"]);
 
 /// Hooks that are attached for a sample.
 pub enum Attached {
@@ -72,11 +78,42 @@ pub struct Case {
     pub events: Option<u64>,
 }
 
-/// All of them, loaded.
-pub fn cases() -> Result<Vec<Case>> {
+/// The hooks of the product; all others are rivals.
+const OURS: &str = "trieline";
+
+impl Case {
+    /// Whether a failure of it takes its own row only, and not the run.
+    pub fn is_rival(&self) -> bool {
+        self.hooks != OURS
+    }
+
+    /// Its work and the payer, for refusals.
+    pub fn name(&self) -> String {
+        format!("{}, {}", self.work, self.who)
+    }
+}
+
+/// The paper's hooks, with room for the times of so many messages.
+#[cfg(test)]
+pub fn paper(messages: u32) -> Result<Case> {
+    let (hooks, programs) = PAPER;
+    Ok(Case {
+        hooks,
+        count: programs.len(),
+        work: "hash-by-id",
+        who: "traced",
+        is_call: false,
+        attached: Attached::Lab(Probed::load(programs, Work::Hash, std::process::id(), messages)?),
+        noted: Noted::default(),
+        events: Some(0),
+    })
+}
+
+/// All of them, loaded. A rival whose programs the kernel refuses loses its row.
+pub fn cases(run: &Run, context: &Context) -> Result<Vec<Case>> {
     let own = std::process::id();
     let mut cases = Vec::new();
-    let lab = |(hooks, programs): (&'static str, &'static [&'static str]), work: Work, who| {
+    let lab = |(hooks, programs): Hooks, work: Work, who| {
         let process = if who == "traced" { own } else { NOBODY };
         let messages = if hooks == PAPER.0 { MESSAGES_MAX } else { 1 };
         Ok::<_, crate::Error>(Case {
@@ -91,6 +128,13 @@ pub fn cases() -> Result<Vec<Case>> {
             events: (work != Work::Empty && hooks != ANY_CALL.0).then_some(0),
         })
     };
+    let mut add = |hooks: Hooks, work: Work, who| match lab(hooks, work, who) {
+        Ok(case) => {
+            cases.push(case);
+            Ok(())
+        }
+        Err(error) => run.lose(context, hooks.0, &format!("{}, {who}", work.name()), error),
+    };
     for work in [
         Work::Empty,
         Work::Filter,
@@ -102,22 +146,22 @@ pub fn cases() -> Result<Vec<Case>> {
         Work::Hash,
         Work::Task,
     ] {
-        cases.push(lab(QUEUE, work, "traced")?);
+        add(QUEUE, work, "traced")?;
     }
     for work in [Work::Empty, Work::RingSection] {
         for hooks in [DONE, RECEIVE, ANY_CALL, TWO_CALLS] {
             // With one hook there is nothing to take out of a hash, and no send.
             if (hooks, work) != (RECEIVE, Work::RingSection) {
-                cases.push(lab(hooks, work, "traced")?);
+                add(hooks, work, "traced")?;
             }
         }
     }
-    cases.push(lab(PAPER, Work::Hash, "traced")?);
+    add(PAPER, Work::Hash, "traced")?;
     for hooks in [QUEUE, DONE, ANY_CALL, TWO_CALLS, PAPER] {
-        cases.push(lab(hooks, Work::Filter, "bystander")?);
+        add(hooks, Work::Filter, "bystander")?;
     }
     for hooks in [QUEUE, ANY_CALL, TWO_CALLS] {
-        cases.push(lab(hooks, Work::Filter, "getppid")?);
+        add(hooks, Work::Filter, "getppid")?;
     }
     for (leaves, work) in [(Leaves::Queue, "queue"), (Leaves::Done, "done")] {
         for who in ["traced", "bystander"] {
@@ -127,7 +171,7 @@ pub fn cases() -> Result<Vec<Case>> {
             let mut tracer = Tracer::start(&Options { leaves, ..Options::new(filter) })?;
             tracer.stop(|_| ());
             cases.push(Case {
-                hooks: "trieline",
+                hooks: OURS,
                 count: 2,
                 work,
                 who,

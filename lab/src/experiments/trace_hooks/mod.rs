@@ -115,7 +115,8 @@ fn run_here(asked: &Run, context: &Context) -> Result<Outcome> {
     context.progress.phase("loading hooks", 0);
     let _tracefs = Tracefs::mount()?;
     let pair = Pair::new()?;
-    let mut cases = cases()?;
+    let mut cases = cases(asked, context)?;
+    let mut is_lost = vec![false; cases.len()];
     // The first two are the bases: messages and calls without hooks.
     context.progress.phase("rounds", (wanted * (cases.len() + 2)) as u64);
     let count = (wanted, cases.len() + 2);
@@ -128,12 +129,17 @@ fn run_here(asked: &Run, context: &Context) -> Result<Outcome> {
             0 => sample(None, || pair.pass()),
             1 => sample(None, call),
             _ => {
-                let case = &mut cases[case - 2];
-                if case.is_call { sample(Some(case), call) } else { sample(Some(case), || pair.pass()) }
+                let at = case - 2;
+                if is_lost[at] {
+                    return Ok(f64::NAN);
+                }
+                let taken = turn(&mut cases[at], &pair, asked, context)?;
+                is_lost[at] = taken.is_none();
+                Ok(taken.unwrap_or(f64::NAN))
             }
         },
     )?;
-    let rows = cases.iter().enumerate().map(|(at, case)| {
+    let rows = cases.iter().enumerate().filter(|(at, _)| !is_lost[*at]).map(|(at, case)| {
         let base = usize::from(case.is_call);
         let delta = rounds.delta(at + 2, base, |ns| *ns);
         Row {
@@ -182,6 +188,19 @@ impl Report for Outcome {
     fn notes(&self) -> String {
         let p = &self.parameters;
         format!("ns; {};\n{};\n{} rounds\n", p.timed, p.hooks, p.rounds)
+    }
+}
+
+/// A case's turn; none, with the reason in the account, if it is a rival that failed.
+fn turn(case: &mut Case, pair: &Pair, run: &Run, context: &Context) -> Result<Option<f64>> {
+    let taken = if case.is_call { sample(Some(case), call) } else { sample(Some(case), || pair.pass()) };
+    match taken {
+        Err(error) if case.is_rival() => {
+            case.attached.off()?;
+            run.lose(context, case.hooks, &case.name(), error)?;
+            Ok(None)
+        }
+        taken => taken.map(Some),
     }
 }
 
@@ -257,5 +276,30 @@ impl Case {
         }
         *events += seen.0 + seen.1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::{Quiet, testing::alone};
+
+    #[test]
+    fn a_rival_that_misses_messages_loses_its_row_and_trielines_hooks_end_the_run() {
+        let Some(_alone) = alone() else { return };
+        let _tracefs = Tracefs::mount().unwrap();
+        let (pair, run, interrupt) = (Pair::new().unwrap(), Run::default(), AtomicBool::new(false));
+        let context = Context { progress: &Quiet, interrupt: &interrupt };
+        // Room for one message's times: the second one's are refused.
+        let mut case = cases::paper(1).unwrap();
+        assert_eq!(turn(&mut case, &pair, &run, &context).unwrap(), None);
+        let [refused] = &run.account.refused()[..] else { panic!("{:?}", run.account.refused()) };
+        assert_eq!((refused.rival.as_str(), refused.case.as_str()), ("paper", "hash-by-id, traced"));
+        assert!(refused.reason.contains("every one was expected"), "{refused:?}");
+        case.hooks = "trieline";
+        assert!(matches!(turn(&mut case, &pair, &run, &context), Err(Error::Unseen { .. })));
+        case.attached.off().unwrap();
     }
 }
