@@ -72,7 +72,7 @@ impl Saved {
         self.machine("command").split_whitespace().any(|word| word == "--quick")
     }
 
-    /// Whether it is whole, of this commit, with the same changes, and of this machine, was measured by this command, and is quiet enough for a run that asks for that.
+    /// Whether it is whole, of this commit with the same changes, of this machine and by this command. It must be quiet enough for a run that asks for that.
     pub fn is_of(&self, experiment: &str, command: &str, may_be_busy: bool) -> bool {
         let Host { cpu, cores, kernel } = Host::here();
         let texts = [("command", command), ("git", env!("LAB_GIT")), ("cpu", &cpu), ("kernel", &kernel)];

@@ -192,7 +192,7 @@ fn a_busy_machine_is_refused_without_busy() {
     );
 }
 
-/// Nobody shall end other work only to learn that it takes root.
+/// A user does not end other work only to learn that it takes root.
 #[test]
 fn root_is_asked_for_before_a_quiet_machine() {
     needs_root!();

@@ -62,7 +62,7 @@ fn documents_that_are_older_than_their_code_are_named() {
 const UNITS: [&str; 7] =
     ["ns", "Mpps", "kpps", "µs", "million lookups a second", "million packets a second", "Mop/s"];
 
-/// Lines with figures that nobody measured here: the page, a part of the line, and why it may stay.
+/// Lines with figures that were not measured here: the page, a part of the line, and why it may stay.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("lpm-trie.md", "Lookup 7.423 million a second", "published by Cloudflare"),
     ("lpm-trie.md", "1,000,000: 37 ns to 665 ns", "published in bench02"),

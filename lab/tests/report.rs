@@ -180,7 +180,7 @@ fn every_figure_has_data_of_quick_runs_and_a_browser_shows_it() {
         let section = html.split_once(&format!("<section id=\"{}\"", figure.number)).unwrap().1;
         let section = section.split_once("</section>").unwrap().0;
         assert_eq!(section.matches("<svg").count(), figure.pictures.len(), "pictures of {}", figure.number);
-        // The published marks beside ours: in the picture, in the table, or, where nobody published a number, in words.
+        // The published marks beside ours: in the picture, in the table, or in words where only a picture was published.
         let has_numbers = section.contains("Published beside ours");
         assert!(has_numbers || section.contains("without numbers"), "published figures of {}", figure.number);
         let (picture, mark) =

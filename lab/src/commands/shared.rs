@@ -58,7 +58,7 @@ pub(crate) fn measure(
     patience: Option<Duration>,
     context: &Context,
 ) -> Result<Box<dyn Finished>, Error> {
-    // Before the look at the machine: nobody shall end other work only to learn this.
+    // Before the look at the machine: a user does not end other work only to learn this.
     asked.check_root()?;
     let Some(patience) = patience else { return asked.run(context) };
     Load::insist_quiet(patience)?;

@@ -113,7 +113,7 @@ impl Run {
         for round in context.rounds(name, count, late) {
             match self.round(context, round, cases, &mut take) {
                 Ok(samples) => taken.push(samples),
-                // What is measured stays.
+                // The finished rounds stay.
                 Err(_) if context.interrupted() && !taken.is_empty() => {
                     self.cut(context, &format!("{name}: after {} of {count} rounds", taken.len()));
                     break;

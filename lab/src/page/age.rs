@@ -22,7 +22,7 @@ pub struct Old {
 }
 
 impl Page {
-    /// The documents that are older than the last commit of the folders that they measure, in the repository at `root`. None where there is no
+    /// The documents that are older than the last commit of the folders that they measure, in the repository at `root`. None without a
     /// repository: a source archive does not know.
     pub fn old(&self, root: &Path) -> Vec<Old> {
         let entries = self.entries.iter().filter_map(|entry| {

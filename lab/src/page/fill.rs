@@ -1,5 +1,5 @@
-//! The tables and pictures in pages of README and docs: a mark in the page names the document that they are from, and everything up to the end
-//! of the mark is written from it.
+//! The tables and pictures in README and docs. A mark in a page names the document that they are from, and everything up to the end of the mark
+//! is written from it.
 //!
 //! ```text
 //! <!-- lab: map-tables; columns: table, ns; rows: bgp4 packet, bgp4 loop -->

@@ -264,7 +264,7 @@ impl Row {
 
     /// Set beside the turns of the kernel, of the kernel with the tc sink, and of plane `fib`.
     fn against(self, own: &Samples, rivals: &[Option<Samples>; 3]) -> Row {
-        // Without a round in which both lost nothing there is no ratio.
+        // A ratio needs a round in which both lost nothing.
         let ratios = |rival: &Option<Samples>| {
             let ratios = rival.as_ref().map(|rival| own.ratio_of(rival));
             ratios.filter(|ratios| ratios.known() > 0)

@@ -89,7 +89,7 @@ pub struct Check {
     pub error_percent: Option<f64>,
 }
 
-/// Of a driver that nobody has published.
+/// Of a driver without a published rate.
 const NO_SOURCE: &str =
     "no published rate of XDP_REDIRECT on one core was found; add yours by --driver NAME=MPPS";
 /// Of a path that costs nothing here.

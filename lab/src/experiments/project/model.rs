@@ -81,7 +81,7 @@ pub(super) fn drivers(figures: &[Redirect]) -> Vec<Driver> {
     drivers
 }
 
-/// Nanoseconds a packet: the middle, the least and the most. None if nobody has published the driver, or if the path is not slower here than
+/// Nanoseconds a packet: the middle, the least and the most. None without a published rate of the driver, or if the path is not slower here than
 /// the bare redirect, so that nothing was measured.
 pub(super) fn packet_ns(driver: &Driver, added: &Added) -> Option<[f64; 3]> {
     let [least, most] = driver.ns?;

@@ -26,7 +26,7 @@ use super::{
     case::{Case, Path, Plane, Traffic},
     counters::{Counters, Places},
     devices::OwnDevice,
-    ways::{self, Role, Watched, Way, way},
+    ways::{self, Nodes, Role, Watched, Way, way},
 };
 use crate::{
     Context,
@@ -102,14 +102,7 @@ pub(super) struct Bench<'t> {
     _threads: Vec<Handing<'t>>,
 }
 
-/// The namespaces of the planes on veth.
-pub(super) struct Nodes<'t> {
-    pub own: &'t Topology,
-    /// Of plane `flowtable`: trielined forwards nothing where netfilter has rules for forwarded packets.
-    pub ruled: Option<&'t Topology>,
-}
-
-/// What the counters of a plane's way said before.
+/// The counters of a plane's way before a search.
 pub(super) struct Before {
     counters: Vec<Counters>,
     errors: Option<Errors>,

@@ -24,7 +24,7 @@ pub const PLACES: usize = 64;
 pub enum Plane {
     /// The kernel.
     Kernel,
-    /// The kernel, into a receiver on the egress: without the transmit.
+    /// The kernel without its transmit: a receiver on the egress.
     KernelTcSink,
     /// The kernel by an nftables flowtable.
     Flowtable,

@@ -32,10 +32,11 @@ pub use rows::{Limit, Losses, Row};
 pub use search::{Range, Search, Tried};
 
 use self::{
-    bench::{Bench, Nodes},
+    bench::Bench,
     devices::OwnDevice,
     find::{Around, Found, find},
     rows::Beside,
+    ways::Nodes,
 };
 use super::{
     experiment::{Compared, Experiment, Figure},
@@ -345,7 +346,7 @@ fn measure(
                     let start = runs[at].iter().rev().find_map(|run| run.ndr);
                     match find(bench, &cases[at], method, start, around) {
                         Ok(found) => runs[at].extend(found),
-                        // What is measured stays.
+                        // The finished searches stay.
                         Err(_) if context.interrupted() && runs.iter().any(|runs| !runs.is_empty()) => {
                             run.cut(context, &format!("in round {} of {wanted}", round + 1));
                             break 'rounds;

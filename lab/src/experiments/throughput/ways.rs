@@ -2,7 +2,7 @@
 
 use trieline_testbed::{command, namespace::Namespace};
 
-use super::{bench::Nodes, case::Plane, counters::Counters, devices::OwnDevice};
+use super::{case::Plane, counters::Counters, devices::OwnDevice};
 use crate::{
     Error, Result,
     topology::{Device, Topology},
@@ -10,6 +10,13 @@ use crate::{
 
 /// Room for the largest frame with outer headers.
 const MTU: &str = "1700";
+
+/// The namespaces of the planes on veth.
+pub(super) struct Nodes<'t> {
+    pub own: &'t Topology,
+    /// Of plane `flowtable`: trielined forwards nothing where netfilter has rules for forwarded packets.
+    pub ruled: Option<&'t Topology>,
+}
 
 /// Where a plane's frames are sent, and where they come back.
 pub(super) struct Way<'t> {
