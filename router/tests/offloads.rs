@@ -16,12 +16,12 @@ fn offloads_are_reported() {
         let index = namespace.ifindex("n0").unwrap();
         let reported = || Offloads::default().in_the_way([index].into_iter()).unwrap();
         let on = reported();
-        run("ethtool -K n0 rxvlan off").ok();
+        run("ethtool -K n0 rxvlan off rx-vlan-stag-hw-parse off").ok();
         assert!(ethtool::finishes_checksums(index).unwrap());
         run("ethtool -K n0 tx off").ok();
         assert!(!ethtool::finishes_checksums(index).unwrap());
         (index, on, reported(), Offloads::default().in_the_way([u32::MAX >> 1].into_iter()).unwrap())
     });
-    assert_eq!(on, [(index, Offload::RxVlan)]);
+    assert_eq!(on, [(index, Offload::RxVlan), (index, Offload::RxVlanStag)]);
     assert_eq!((off, gone), (Vec::new(), Vec::new()));
 }
