@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{binary, binary_path, run, run_with};
 use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
-use trieline_testbed::{craft, eventually, needs_root};
+use trieline_testbed::{craft, eventually, needs_root, skip};
 
 const UNITS: [&str; 2] = ["trielined.service", "trielined@.service"];
 const METRICS: &str = "trieline-metrics.service";
@@ -211,4 +211,28 @@ fn the_unit_of_metrics_forbids_nothing_that_is_needed() {
     let allowed = allowed(&unit);
     let forbidden: Vec<_> = calls.difference(&allowed).collect();
     assert!(forbidden.is_empty(), "{METRICS} forbids {forbidden:?}");
+}
+
+/// `capi/install` of a library for another processor takes that processor's tools.
+#[test]
+fn the_library_installs_for_another_processor() {
+    if run("which aarch64-linux-gnu-ld").code != 0 {
+        return skip("binutils-aarch64-linux-gnu is not installed");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("a.c"), "int trieline_probe(void) { return 7; }\n").expect("a source");
+    let (source, object, shared, archive) =
+        (path("a.c"), path("a.o"), path("libtrieline.so"), path("libtrieline.a"));
+    run(&format!("clang-19 --target=aarch64-linux-gnu -ffreestanding -fPIC -c {source} -o {object}")).ok();
+    run(&format!("aarch64-linux-gnu-ld -shared {object} -o {shared}")).ok();
+    run(&format!("aarch64-linux-gnu-ar rcs {archive} {object}")).ok();
+    let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi/install");
+    run(&format!("env DESTDIR={} {install} {} /usr", path("to"), folder.path().display())).ok();
+    for name in ["libtrieline.so.0", "libtrieline.a"] {
+        let header = run(&format!("readelf -h {}/usr/lib/{name}", path("to"))).ok();
+        assert!(header.contains("AArch64"), "{name}: {header}");
+    }
+    let names = run(&format!("aarch64-linux-gnu-nm -g {}/usr/lib/libtrieline.a", path("to"))).ok();
+    assert!(names.contains(" T trieline_probe"), "{names}");
 }
