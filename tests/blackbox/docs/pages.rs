@@ -18,7 +18,7 @@ macro_rules! pages {
 }
 
 /// Reasons for which no test runs a block, and how many blocks may have each.
-const REASONS: [(&str, usize); 4] = [
+const REASONS: [(&str, usize); 5] = [
     // For minutes, and it may install packages.
     ("it compiles a release", 2),
     // It installs packages, which that test does in a system of its own.
