@@ -176,6 +176,9 @@ fn a_busy_machine_is_refused_without_busy() {
         );
         assert!(!folder.path().join("results/rss.json").exists(), "{line}");
     }
+    // A model of a saved document measures nothing.
+    let (_, _, said) = run(folder.path(), "run project --from missing.json");
+    assert!(said.contains("cannot read missing.json") && !said.contains("other work"), "{said}");
     let (code, printed, said) = run(folder.path(), &format!("run --busy {rss}"));
     assert!(code == 0 && printed.contains("THE MACHINE WAS BUSY"), "{printed}{said}");
     assert!(printed.starts_with("BUSY MACHINE: rss: "), "{printed}");

@@ -88,7 +88,7 @@ fn has_figure(line: &str) -> bool {
             rest.strip_prefix(*unit)
                 .is_some_and(|rest| !rest.starts_with(|letter: char| letter.is_alphanumeric()))
         };
-        is_number(words[at]) && UNITS.iter().any(|unit| is_unit(&unit))
+        is_number(words[at]) && UNITS.iter().any(is_unit)
     })
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn measure(
 ) -> Result<Box<dyn Finished>, Error> {
     // Before the look at the machine: a user does not end other work only to learn this.
     asked.check_root()?;
-    let Some(patience) = patience else { return asked.run(context) };
+    let Some(patience) = patience.filter(|_| asked.measures) else { return asked.run(context) };
     Load::insist_quiet(patience)?;
     let finished = asked.run(context)?;
     let Calibration { samples, rejected, slow, .. } = finished.machine().calibration;

@@ -82,6 +82,11 @@ pub trait Experiment: Args {
         true
     }
 
+    /// Whether it measures anything with these options: only then other work on the machine matters.
+    fn measures(&self) -> bool {
+        true
+    }
+
     /// Runs it; blocks until the end.
     fn run(&self, context: &Context) -> Result<Self::Outcome>;
 }

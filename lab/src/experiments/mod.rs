@@ -89,6 +89,7 @@ impl Listed {
                 Ok(Asked {
                     name: E::NAME,
                     needs_root: asked.needs_root(),
+                    measures: asked.measures(),
                     run: Box::new(move |context| Ok(Box::new(asked.run(context)?))),
                 })
             },
@@ -127,6 +128,8 @@ pub struct Asked {
     pub name: &'static str,
     /// Whether only root can run it.
     needs_root: bool,
+    /// Whether it measures anything.
+    pub measures: bool,
     run: Box<Work>,
 }
 

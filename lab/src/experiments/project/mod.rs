@@ -96,6 +96,10 @@ impl Experiment for Project {
         self.from.is_none()
     }
 
+    fn measures(&self) -> bool {
+        self.from.is_none()
+    }
+
     fn run(&self, context: &Context) -> Result<Outcome> {
         let machine = self.run.machine();
         let measured = match &self.from {
