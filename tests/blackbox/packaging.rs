@@ -67,6 +67,19 @@ fn systemd_takes_the_units() {
         let words = ["--no-pager", "security", "--offline=true", &format!("--threshold={threshold}"), &path];
         run_with("systemd-analyze", &words, "").ok();
     }
+    // The advice about memory is a line that systemd takes.
+    for name in UNITS {
+        let text = unit(name);
+        let advice =
+            text.lines().find_map(|line| line.rsplit_once(": MemoryMax=")).expect("advice about MemoryMax");
+        let limit = format!("Type=notify\nMemoryMax={}\n", advice.1.trim_end_matches('.'));
+        let text = text.replace("/usr/sbin", &programs).replace("Type=notify\n", &limit);
+        let path = folder.path().join(name.replace('@', "@red"));
+        std::fs::write(&path, text).expect("a file");
+        let path = path.display().to_string();
+        let printed = run_with("systemd-analyze", &["verify", "--man=no", &path], "");
+        assert!(printed.code == 0 && printed.stderr.is_empty(), "{name}: {printed:?}");
+    }
     // All but where they run is the same in both.
     let of_service = |name| -> Vec<String> {
         let unit = unit(name);
