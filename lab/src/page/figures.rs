@@ -20,7 +20,7 @@ pub struct Figure {
     /// How the names of its pictures begin.
     pub pictures: &'static [&'static str],
     /// The published numbers beside those of a document.
-    beside: fn(&Value) -> Result<Vec<Beside>>,
+    compared: fn(&Value) -> Result<Vec<Compared>>,
 }
 
 /// All figures.
@@ -31,7 +31,7 @@ pub const FIGURES: [Figure; 9] = [
         shows: "Lookup, update, delete and free of BPF_MAP_TYPE_LPM_TRIE. Published by Cloudflare, 2025.",
         experiment: "map-ops",
         pictures: &["map-ops"],
-        beside: operations,
+        compared: operations,
     },
     Figure {
         number: "F2",
@@ -39,7 +39,7 @@ pub const FIGURES: [Figure; 9] = [
         shows: "Lookups in BPF_MAP_TYPE_LPM_TRIE slow down as entries are added. Published in bench02 of the xdp-project, 2025.",
         experiment: "map-curve",
         pictures: &["map-curve-loop", "map-curve-packet"],
-        beside: lookups,
+        compared: lookups,
     },
     Figure {
         number: "F3",
@@ -48,7 +48,7 @@ pub const FIGURES: [Figure; 9] = [
                 xdp-project); the lab counts the distinct lines and pages that a lookup touches.",
         experiment: "map-curve",
         pictures: &["map-curve-touched", "map-curve-misses"],
-        beside: lines,
+        compared: lines,
     },
     Figure {
         number: "F4",
@@ -57,7 +57,7 @@ pub const FIGURES: [Figure; 9] = [
                 only that of a default route is known as a number.",
         experiment: "tries",
         pictures: &["tries-rate"],
-        beside: rates,
+        compared: rates,
     },
     Figure {
         number: "F5",
@@ -65,7 +65,7 @@ pub const FIGURES: [Figure; 9] = [
         shows: "A low threshold makes few nodes, a high one makes many. Shown by Asama, Internet Week 2014, as a picture without numbers.",
         experiment: "tries",
         pictures: &["tries-nodes"],
-        beside: nodes,
+        compared: nodes,
     },
     Figure {
         number: "F6",
@@ -73,7 +73,7 @@ pub const FIGURES: [Figure; 9] = [
         shows: "A low threshold makes wide nodes with many empty slots. Shown by Asama, Internet Week 2014, as a picture without numbers.",
         experiment: "tries",
         pictures: &["tries-memory"],
-        beside: memory,
+        compared: memory,
     },
     Figure {
         number: "F7",
@@ -82,7 +82,7 @@ pub const FIGURES: [Figure; 9] = [
                 (USENIX 1996), who published a picture without numbers.",
         experiment: "livelock",
         pictures: &["livelock"],
-        beside: livelock,
+        compared: livelock,
     },
     Figure {
         number: "F8",
@@ -90,7 +90,7 @@ pub const FIGURES: [Figure; 9] = [
         shows: "The time that each way of taking times adds to a message's way. Published by Tai and Nomura, 2022.",
         experiment: "trace-overhead",
         pictures: &["trace-overhead"],
-        beside: tracing,
+        compared: tracing,
     },
     Figure {
         number: "F9",
@@ -98,12 +98,12 @@ pub const FIGURES: [Figure; 9] = [
         shows: "Forwarding by XDP against the kernel, for each frame size. Published by Saito, LINE Verda, 2019, and one core by Asama, 2014.",
         experiment: "throughput",
         pictures: &["throughput"],
-        beside: throughput,
+        compared: throughput,
     },
 ];
 
 /// A published number, and ours of the same.
-pub(super) struct Beside {
+pub(super) struct Compared {
     what: String,
     published: String,
     rival: String,
@@ -118,14 +118,14 @@ impl Figure {
     ///
     /// # Errors
     /// A file of published numbers is invalid.
-    pub(super) fn beside(&self, document: &Value) -> Result<Table> {
-        const COLUMNS: [Column<Beside>; 4] = [
+    pub(super) fn compared(&self, document: &Value) -> Result<Table> {
+        const COLUMNS: [Column<Compared>; 4] = [
             ("figure", |row| row.what.clone()),
             ("published", |row| row.published.clone()),
             ("here, the rival", |row| row.rival.clone()),
             ("here, trieline", |row| row.ours.clone()),
         ];
-        Ok(table(&(self.beside)(document)?, 1, &COLUMNS).titled("Published beside ours"))
+        Ok(table(&(self.compared)(document)?, 1, &COLUMNS).titled("Published beside ours"))
     }
 }
 
@@ -144,24 +144,24 @@ fn nanoseconds(ns: f64) -> String {
     if ns < 1e5 { format!("{ns:.1} ns") } else { format!("{:.2} ms", ns / 1e6) }
 }
 
-fn operations(document: &Value) -> Result<Vec<Beside>> {
+fn operations(document: &Value) -> Result<Vec<Compared>> {
     let (_, operations) = published::operations()?;
     let entries = document["parameters"]["entries"].as_u64().unwrap_or(10_000);
-    let beside = operations.into_iter().map(|of| {
+    let compared = operations.into_iter().map(|of| {
         // The first row: a change of LPM_TRIE is by a BPF program, one of trieline by its writer in user space.
         let row = |structure| {
             let row = find(document, &[("structure", structure), ("op", of.name.as_str())]);
             let place = row.and_then(|row| row["where"].as_str()).unwrap_or_default();
             number(row, "ns", |ns| format!("{}, {place}", nanoseconds(ns)))
         };
-        Beside {
+        Compared {
             what: format!("{} ({entries} entries here)", of.name),
             published: nanoseconds(of.ns),
             rival: row("lpm_trie"),
             ours: row("trieline"),
         }
     });
-    Ok(beside.collect())
+    Ok(compared.collect())
 }
 
 /// The row of `map-curve` with so many entries.
@@ -173,48 +173,48 @@ fn entries<'d>(document: &'d Value, count: u32, wanted: &[(&str, &str)]) -> Opti
     document["rows"].as_array()?.iter().find(is)
 }
 
-fn lookups(document: &Value) -> Result<Vec<Beside>> {
+fn lookups(document: &Value) -> Result<Vec<Compared>> {
     let (_, curve) = published::curve()?;
-    let beside = curve.into_iter().filter(|of| is_decade(of.entries)).map(|of| {
+    let compared = curve.into_iter().filter(|of| is_decade(of.entries)).map(|of| {
         let row = |structure| {
             let wanted = [("structure", structure), ("mode", "loop"), ("order", "sequence")];
             number(entries(document, of.entries, &wanted), "ns", nanoseconds)
         };
-        Beside {
+        Compared {
             what: format!("entries: {}, in sequence, in a loop", of.entries),
             published: nanoseconds(of.ns),
             rival: row("lpm_trie"),
             ours: row("trieline"),
         }
     });
-    Ok(beside.collect())
+    Ok(compared.collect())
 }
 
 fn is_decade(entries: u32) -> bool {
     10u32.pow(entries.ilog10()) == entries
 }
 
-fn lines(document: &Value) -> Result<Vec<Beside>> {
+fn lines(document: &Value) -> Result<Vec<Compared>> {
     let (_, misses) = published::misses()?;
-    let beside = misses.into_iter().filter(|of| is_decade(of.entries)).map(|of| {
+    let compared = misses.into_iter().filter(|of| is_decade(of.entries)).map(|of| {
         let row = |structure| {
             let wanted = [("structure", structure), ("mode", "loop"), ("order", "random")];
             let row = entries(document, of.entries, &wanted);
             let pages = number(row, "pages", |pages| format!("{pages:.1} pages"));
             number(row, "lines", |lines| format!("{lines:.1} lines, {pages}"))
         };
-        Beside {
+        Compared {
             what: format!("entries: {}", of.entries),
             published: format!("{:.1} % level 2, {:.1} % dTLB", of.l2, of.dtlb),
             rival: row("lpm_trie"),
             ours: row("trieline"),
         }
     });
-    Ok(beside.collect())
+    Ok(compared.collect())
 }
 
 /// A row for each threshold and the default of the largest table, by a key of the rows.
-fn thresholds(document: &Value, key: &str, show: fn(f64) -> String) -> Vec<Beside> {
+fn thresholds(document: &Value, key: &str, show: fn(f64) -> String) -> Vec<Compared> {
     let rows = || document["rows"].as_array().into_iter().flatten();
     let Some(largest) = rows().max_by_key(|row| row["prefixes"].as_u64()) else { return Vec::new() };
     let ours =
@@ -230,7 +230,7 @@ fn thresholds(document: &Value, key: &str, show: fn(f64) -> String) -> Vec<Besid
             };
         let what = format!("{name}, {}", row["table"].as_str()?);
         let (published, rival) = (NONE.into(), number(Some(row), key, show));
-        Some(Beside { what, published, rival, ours: ours.clone() })
+        Some(Compared { what, published, rival, ours: ours.clone() })
     };
     rows().filter(|row| row["table"] == largest["table"]).filter_map(of).collect()
 }
@@ -239,14 +239,14 @@ fn millions(rate: f64) -> String {
     format!("{:.2} M/s", rate / 1e6)
 }
 
-fn rates(document: &Value) -> Result<Vec<Beside>> {
+fn rates(document: &Value) -> Result<Vec<Compared>> {
     let (_, published) = published::fib_trie()?;
     let of = |(name, rate): (String, f64)| {
         let row = |structure| {
             let row = find(document, &[("structure", structure), ("table", name.as_str())]);
             number(row, "lookups_per_s", millions)
         };
-        Beside {
+        Compared {
             what: format!("{name} only; the rival is fib in user space"),
             published: millions(rate),
             rival: row("fib"),
@@ -257,20 +257,20 @@ fn rates(document: &Value) -> Result<Vec<Beside>> {
     Ok(published.chain(thresholds(document, "lookups_per_s", millions)).collect())
 }
 
-fn nodes(document: &Value) -> Result<Vec<Beside>> {
+fn nodes(document: &Value) -> Result<Vec<Compared>> {
     Ok(thresholds(document, "nodes", |count| format!("{count:.0}")))
 }
 
-fn memory(document: &Value) -> Result<Vec<Beside>> {
+fn memory(document: &Value) -> Result<Vec<Compared>> {
     Ok(thresholds(document, "bytes", |bytes| format!("{:.2} MiB", mebibytes(bytes as u64))))
 }
 
 /// A receiver's peak, and its rate at the highest load.
-fn livelock(document: &Value) -> Result<Vec<Beside>> {
+fn livelock(document: &Value) -> Result<Vec<Compared>> {
     let rows = || document["rows"].as_array().into_iter().flatten();
     let mut names: Vec<&str> = rows().filter_map(|row| row["receiver"].as_str()).collect();
     names.dedup();
-    let beside = |name: &str| {
+    let compared = |name: &str| {
         let point = |row: &Value| Some((row["offered_kpps"].as_f64()?, row["delivered_kpps"].as_f64()?));
         let points = rows().filter(|row| row["receiver"].as_str() == Some(name)).filter_map(point);
         let points: Vec<(f64, f64)> = points.collect();
@@ -279,30 +279,30 @@ fn livelock(document: &Value) -> Result<Vec<Beside>> {
         let rival =
             format!("peak {:.0} kpps at {:.0}; {:.0} at {:.0} offered", peak.1, peak.0, last.1, last.0);
         let (published, ours) = (NONE.into(), NONE.into());
-        Some(Beside { what: name.into(), published, rival, ours })
+        Some(Compared { what: name.into(), published, rival, ours })
     };
     Ok(names.into_iter().filter_map(beside).collect())
 }
 
-fn tracing(document: &Value) -> Result<Vec<Beside>> {
+fn tracing(document: &Value) -> Result<Vec<Compared>> {
     let (_, published) = published::overhead()?;
     let here = |method: &str| {
         let row = find(document, &[("method", method), ("transport", "udp"), ("broker", "busy")]);
         number(row, "delta_ns", nanoseconds)
     };
-    let beside = published.into_iter().filter(|(name, _)| name != "none").map(|(name, ns)| {
+    let compared = published.into_iter().filter(|(name, _)| name != "none").map(|(name, ns)| {
         // The paper's tracer is the lab's `syscall-hash`; the product's stands beside it.
         let (method, ours) = match name.as_str() {
             "ebpf" => ("syscall-hash", here("hooks")),
             method => (method, NONE.into()),
         };
-        Beside { published: nanoseconds(ns), rival: here(method), ours, what: name }
+        Compared { published: nanoseconds(ns), rival: here(method), ours, what: name }
     });
-    Ok(beside.collect())
+    Ok(compared.collect())
 }
 
 /// The published ratio beside the least and the greatest of plane `xdp`; the other numbers are of other machines and links.
-fn throughput(document: &Value) -> Result<Vec<Beside>> {
+fn throughput(document: &Value) -> Result<Vec<Compared>> {
     let (_, published) = published::forwarding()?;
     let rows = document["rows"].as_array().into_iter().flatten();
     let ratios: Vec<f64> = rows
@@ -312,10 +312,10 @@ fn throughput(document: &Value) -> Result<Vec<Beside>> {
     let least = ratios.iter().copied().reduce(f64::min);
     let most = ratios.iter().copied().reduce(f64::max);
     let ours = least.zip(most).map(|(least, most)| format!("{least:.2} to {most:.2}"));
-    let beside = published.into_iter().map(|of| {
+    let compared = published.into_iter().map(|of| {
         let ours = ours.clone().filter(|_| of.unit == "ratio").unwrap_or_else(|| NONE.into());
         let what = format!("{} ({})", of.what, of.source);
-        Beside { what, published: format!("{} {}", of.value, of.unit), rival: NONE.into(), ours }
+        Compared { what, published: format!("{} {}", of.value, of.unit), rival: NONE.into(), ours }
     });
-    Ok(beside.collect())
+    Ok(compared.collect())
 }

@@ -72,7 +72,7 @@ impl Page {
 
     fn figure(&self, figure: &Figure) -> Result<Markup> {
         let entry = self.entry(figure.experiment);
-        let beside = figure.beside(entry.map_or(&serde_json::Value::Null, |entry| &entry.document))?;
+        let compared = figure.compared(entry.map_or(&serde_json::Value::Null, |entry| &entry.document))?;
         Ok(html! {
             section id=(figure.number) aria-labelledby={ (figure.number) "-title" } {
                 h2 id={ (figure.number) "-title" } {
@@ -85,7 +85,7 @@ impl Page {
                     }
                     None => (self.no_document(figure))
                 }
-                @if !beside.rows.is_empty() { (rows(&beside, figure.title)) }
+                @if !compared.rows.is_empty() { (rows(&compared, figure.title)) }
                 @if let Some(entry) = entry {
                     (entry.origin_list())
                     p { a href={ "#experiment-" (figure.experiment) } { "All rows of " (figure.experiment) } }

@@ -33,8 +33,9 @@ impl Page {
                 }
                 text += "\n\n";
             }
-            let beside = figure.beside(entry.map_or(&serde_json::Value::Null, |entry| &entry.document))?;
-            rows(&mut text, &beside);
+            let compared =
+                figure.compared(entry.map_or(&serde_json::Value::Null, |entry| &entry.document))?;
+            rows(&mut text, &compared);
             if let Some(entry) = entry {
                 entry.write_origin(&mut text);
             }

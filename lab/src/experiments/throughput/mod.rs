@@ -35,7 +35,7 @@ use self::{
     bench::Bench,
     devices::OwnDevice,
     find::{Around, Found, find},
-    rows::Beside,
+    rows::Baselines,
     ways::Nodes,
 };
 use super::{
@@ -273,9 +273,9 @@ fn run_here(asked: &Throughput, product: Option<&Programs>, context: &Context) -
     let meaning = if devices.is_some() { MEANING_DEVICES } else { MEANING };
     let row = |(case, own): (&Case, &Vec<Found>)| {
         let by = |plane| of(&Case { plane, ..case.clone() });
-        let beside =
-            Beside { kernel: by(Plane::Kernel), fib: by(Plane::Fib), redirect: floor(&case.traffic) };
-        Row::of(case, meaning, own, &beside)
+        let baselines =
+            Baselines { kernel: by(Plane::Kernel), fib: by(Plane::Fib), redirect: floor(&case.traffic) };
+        Row::of(case, meaning, own, &baselines)
     };
     let left_out = if asked.run.quick {
         let without = cases.iter().zip(&runs).filter(|(_, own)| own.is_empty());

@@ -103,7 +103,7 @@ pub struct Losses {
 
 /// The runs that a row is compared with.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beside<'r> {
+pub(super) struct Baselines<'r> {
     /// The kernel's, of the same traffic.
     pub kernel: Option<&'r [Found]>,
     /// Those of plane `fib`.
@@ -120,9 +120,9 @@ fn millions(values: &[f64]) -> [Option<f64>; 3] {
 }
 
 impl Row {
-    /// From a case's runs, and those beside it.
-    pub(super) fn of(case: &Case, meaning: &'static str, runs: &[Found], beside: &Beside) -> Row {
-        let kernel = beside.kernel;
+    /// From a case's runs, and those that its ratios are over.
+    pub(super) fn of(case: &Case, meaning: &'static str, runs: &[Found], baselines: &Baselines) -> Row {
+        let kernel = baselines.kernel;
         let ndrs: Vec<f64> = runs.iter().filter_map(|run| run.ndr).collect();
         let [ndr_mpps, ndr_min, ndr_max] = millions(&ndrs);
         let [pdr_mpps, pdr_min, pdr_max] =
@@ -163,8 +163,8 @@ impl Row {
             ratio: ratio.map(round),
             ratio_min: ratio.map(|_| round(ratios.min())),
             ratio_max: ratio.map(|_| round(ratios.max())),
-            ratio_fib: over(beside.fib).map(round),
-            floor_share: over(beside.redirect).map(|share| rounded(share, 3)),
+            ratio_fib: over(baselines.fib).map(round),
+            floor_share: over(baselines.redirect).map(|share| rounded(share, 3)),
             limit: if 2 * generators > runs.len() { Limit::Generator } else { Limit::Node },
             meaning,
             p50_ns: latency(0),

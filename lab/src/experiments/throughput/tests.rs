@@ -213,10 +213,10 @@ fn rows_have_trimmed_means_ratios_and_a_picture_beside_published_points() {
         .flat_map(|size| {
             let (kernel, xdp) = (runs(0.4), runs(1.0));
             let (fib, redirect) = (runs(0.8), runs(2.0));
-            let beside = Beside { kernel: Some(&kernel), fib: Some(&fib), redirect: Some(&redirect) };
+            let baselines = Baselines { kernel: Some(&kernel), fib: Some(&fib), redirect: Some(&redirect) };
             [
-                Row::of(&case(Plane::Kernel, size), MEANING, &kernel, &beside),
-                Row::of(&case(Plane::Xdp, size), MEANING, &xdp, &beside),
+                Row::of(&case(Plane::Kernel, size), MEANING, &kernel, &baselines),
+                Row::of(&case(Plane::Xdp, size), MEANING, &xdp, &baselines),
             ]
         })
         .collect();
@@ -228,7 +228,7 @@ fn rows_have_trimmed_means_ratios_and_a_picture_beside_published_points() {
     assert_eq!((row.losses.all, row.losses.places.rx_ring, row.losses.elsewhere), (45, 35, 10));
     assert_eq!((row.trials, row.disturbed, row.runs, row.counters["n0 drops"]), (25, 5, 5, 35));
     assert_eq!(row.redirect_errors, Some(15));
-    let fast = Row::of(&case(Plane::Xdp, "64"), MEANING, &[found(1.99e7, 2e7, 2e7)], &Beside::default());
+    let fast = Row::of(&case(Plane::Xdp, "64"), MEANING, &[found(1.99e7, 2e7, 2e7)], &Baselines::default());
     assert_eq!((fast.ratio_fib, fast.floor_share), (None, None));
     assert_eq!((fast.limit, fast.ratio, fast.p50_ns), (Limit::Generator, None, None));
     let parameters = Parameters {
