@@ -281,7 +281,7 @@ fn livelock(document: &Value) -> Result<Vec<Compared>> {
         let (published, ours) = (NONE.into(), NONE.into());
         Some(Compared { what: name.into(), published, rival, ours })
     };
-    Ok(names.into_iter().filter_map(beside).collect())
+    Ok(names.into_iter().filter_map(compared).collect())
 }
 
 fn tracing(document: &Value) -> Result<Vec<Compared>> {
