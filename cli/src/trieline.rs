@@ -6,11 +6,12 @@ mod capture;
 mod check;
 mod client;
 mod command;
-#[allow(dead_code, reason = "the daemon uses the rest")]
 mod config;
+mod daemon;
 mod dissect;
 mod extcap;
 mod filter;
+mod log;
 mod metrics;
 mod node;
 mod report;
@@ -142,15 +143,16 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Whether Wireshark runs this program as its extcap.
-fn is_extcap() -> bool {
-    let name = std::env::args_os().next();
-    name.is_some_and(|name| std::path::Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME))
+/// The name this program was called by: a link's, if it is one.
+fn called() -> Option<OsString> {
+    let path = std::env::args_os().next()?;
+    std::path::Path::new(&path).file_name().map(OsString::from)
 }
 
 fn main() -> ExitCode {
-    if is_extcap() {
-        return exit_code(extcap::NAME, extcap::run());
+    match called() {
+        Some(name) if name == daemon::NAME => daemon::main(),
+        Some(name) if name == extcap::NAME => exit_code(extcap::NAME, extcap::run()),
+        _ => exit_code("trieline", run(&parse::<Cli>(&["lab", "trace"]))),
     }
-    exit_code("trieline", run(&parse::<Cli>(&["lab", "trace"])))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{Answer, binary, run_with};
@@ -18,6 +19,12 @@ const RECORDS: [&str; 5] = ["var/lib/dpkg", "var/log", "var/cache", "etc/group-"
 
 /// An archive of a small Debian system like this one, made once. None where it cannot be made.
 pub fn archive() -> Option<PathBuf> {
+    static ARCHIVE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    // Tests run at the same time: the first one makes it, the others wait.
+    ARCHIVE.get_or_init(make_archive).clone()
+}
+
+fn make_archive() -> Option<PathBuf> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
     let built = binary("trieline").parent()?.parent()?.to_owned();
