@@ -29,7 +29,7 @@ pub fn within(text: &str, range: RangeInclusive<usize>) -> std::result::Result<u
 /// The options of every experiment.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Run {
-    /// End within 40 s (engines: a minute)
+    /// End within 40 s (engines: 60 s, throughput: 120 s)
     ///
     /// With fewer and shorter rounds, and smaller tables.
     #[arg(long)]
