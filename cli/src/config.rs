@@ -344,7 +344,7 @@ impl File {
 
     /// Reads a file; errors name file, line and, for a misspelt key, the likely one.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
     }
 
@@ -367,7 +367,8 @@ impl File {
         let keys: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         let near = keys.iter().map(|known| (strsim::damerau_levenshtein(key, known), known)).min();
         match near {
-            Some((distance, known)) if distance <= 3 => {
+            // Of a short key, few letters may differ: nearly all short words are as near.
+            Some((distance, known)) if distance <= (1 + key.len() / 4).min(3) => {
                 bail!("line {line}: unknown key `{key}`; did you mean `{known}`?")
             }
             _ => bail!(
@@ -404,6 +405,10 @@ mod tests {
         assert!(error_text("generic = true\nimage = \"64X\"\n").starts_with("line 2: invalid size \"64X\""));
         assert!(error_text("map_type = \"heap\"").contains("line 1"));
         assert_eq!(error_text("[srv6]\nrcf = true"), "line 2: unknown key `rcf`; did you mean `rfc`?");
+        for key in ["mtu", "foo", "max"] {
+            let text = error_text(&format!("{key} = 1"));
+            assert!(text.contains("a newer version may"), "a short word is near to any: {text}");
+        }
         assert!(error_text("[srv6]\nrfc = 1").starts_with("line 2: invalid type"));
         assert!(error_text("devices = [\n").contains("line"));
     }

@@ -32,7 +32,11 @@ pub const NAME: &str = "trielined";
 /// The end of the help.
 const AFTER_HELP: &str = "\
 SIZE is a number of bytes, or a number with K, M or G, such as 256M.
-It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good; 1 failed; 2 the command line is wrong.";
+It needs root (--check does not). Exit codes: 0 stopped, or the configuration is good;
+1 failed, or --check found it wrong; 2 the command line is wrong; 78 the configuration is wrong, so systemd does not try again.";
+
+/// The exit code of a start with a wrong configuration, as in sysexits.h.
+const WRONG_CONFIGURATION: u8 = 78;
 
 /// Mirror the kernel's routes into XDP
 ///
@@ -89,7 +93,7 @@ impl Cli {
     }
 
     /// Flags and file together.
-    fn settle(&self) -> anyhow::Result<Config> {
+    fn merged(&self) -> anyhow::Result<Config> {
         let file = self.path().map(File::read).transpose()?.unwrap_or_default();
         check_devices(&self.devices).map_err(|error| anyhow!("--dev: {error}"))?;
         // Names of files in the file count from its folder on.
@@ -235,7 +239,7 @@ impl ControlSource for Signals {
     }
 
     fn configuration(&mut self) -> Result<Config, String> {
-        match self.cli.settle() {
+        match self.cli.merged() {
             // So looks a file that an editor has just begun to write.
             Ok(config) if config.devices.is_empty() => Err("no devices".into()),
             Ok(config) => Ok(config),
@@ -264,8 +268,9 @@ fn note_devices(cli: &Cli, config: &Config) {
     }
 }
 
-fn run(cli: &Cli) -> anyhow::Result<()> {
-    let config = cli.settle()?;
+/// The configuration, with a device at least.
+fn configuration(cli: &Cli) -> anyhow::Result<Config> {
+    let config = cli.merged()?;
     if config.devices.is_empty() {
         let expected = "expected --dev DEVICE, or devices = [\"DEVICE\"] in the configuration file";
         match cli.path() {
@@ -273,6 +278,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             None => bail!("no devices; {expected} ({FILE} does not exist)"),
         }
     }
+    Ok(config)
+}
+
+fn run(cli: &Cli, config: Config) -> anyhow::Result<()> {
     if cli.check {
         cli.path().map_or(Ok(()), File::check_files)?;
         note_devices(cli, &config);
@@ -312,16 +321,22 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 /// The daemon, from its command line to its exit code.
 pub fn main() -> ExitCode {
     let cli: Cli = trieline_terminal::parse(&[]);
+    // Scripts and people find the daemon by this name, whatever name the program was called by.
+    let _ = rustix::thread::set_name(c"trielined");
     // Sockets, locks and samples are root's alone, whatever the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     log::begin(cli.verbose);
-    let ended = run(&cli);
+    let wrong = if cli.check { ExitCode::FAILURE } else { ExitCode::from(WRONG_CONFIGURATION) };
+    let (ended, failed) = match configuration(&cli) {
+        Ok(config) => (run(&cli, config), ExitCode::FAILURE),
+        Err(error) => (Err(error), wrong),
+    };
     log::write_left_out(true);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trielined: {}", trieline_terminal::error_text(&error));
-            ExitCode::FAILURE
+            eprintln!("{NAME}: {}", trieline_terminal::error_text(&error));
+            failed
         }
     }
 }

@@ -16,7 +16,9 @@ use trieline_terminal::{List, Output};
 pub enum FilterCommand {
     /// List the filters in order, with counts of their matches
     #[command(visible_alias = "list")]
-    #[command(after_help = "It needs root. Exit codes: 0 done; 1 failed; 2 the command line is wrong.")]
+    #[command(
+        after_help = "It needs root or group trieline. Exit codes: 0 done; 1 failed; 2 the command line is wrong."
+    )]
     Show {
         /// Show only this filter
         name: Option<String>,

@@ -18,7 +18,7 @@ use trieline_terminal::Output;
 pub enum NodeCommand {
     /// Show the daemon, its devices, mirrored routes and counters
     #[command(
-        after_help = "It needs root. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
+        after_help = "It needs root or group trieline. Exit codes: 0 done; 1 no trielined was started here, or it failed; 2 the command line is wrong."
     )]
     Status,
     /// Check this host before trielined attaches to anything

@@ -28,11 +28,11 @@ use trieline_terminal::{GLOBAL_OPTIONS as GLOBAL, Output, exit_code, parse, run_
 
 /// The end of every command's help.
 const AFTER_HELP: &str = "\
-All commands need root, except `table`, `lab list`, `lab table` and `lab draw`.
+The help of each command names the rights that it needs.
 Exit codes: 0 done; 1 failed, or the result is negative (`route get` without a route, `table diff` with differences); \
 2 the command line is wrong.";
 
-/// Forward by longest prefix in XDP, as the kernel's routes say
+/// Forward packets in XDP by the routes of the kernel
 #[derive(Debug, Parser)]
 #[command(name = "trieline", version, infer_subcommands = true, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {

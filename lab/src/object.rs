@@ -128,7 +128,7 @@ impl Compiled {
             .ok_or_else(|| Error::Object { object: self.name, part: format!("map {name}") })
     }
 
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "not every program that includes this file writes maps")]
     pub(crate) fn map_mut<'o>(self, object: &'o mut Object, name: &str) -> Result<MapMut<'o>> {
         object
             .maps_mut()

@@ -15,7 +15,7 @@ pub use pages::parse;
 pub use program::run_program;
 pub use progress::{Bars, Pieces, Progress, Quiet, interrupt_flag, rough};
 
-/// Moves the cursor map type and clears the screen.
+/// Moves the cursor home and clears the screen.
 pub const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Heading of the options that every command of a program has.

@@ -239,7 +239,7 @@ fn addresses(family: Family, rng: &mut Random, count: usize) -> Vec<String> {
     while set.len() < count {
         set.insert(family.text(family.address(rng)));
     }
-    // The node's own world as well: local, broadcast, neighbours, nothing at all.
+    // Addresses of the node as well: local, broadcast, neighbours, nothing at all.
     let known: &[&str] = match family {
         Family::V4 => {
             &["10.0.0.1", "10.1.0.0", "10.1.0.2", "10.1.0.255", "10.2.0.200", "192.0.2.1", "127.0.0.1"]

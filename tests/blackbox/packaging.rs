@@ -10,7 +10,7 @@ use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
 use trieline_testbed::{craft, eventually, needs_root, skip};
 
 const UNITS: [&str; 2] = ["trielined.service", "trielined@.service"];
-const METRICS: &str = "trieline-metrics.service";
+const METRICS: [&str; 2] = ["trieline-metrics.service", "trieline-metrics@.service"];
 
 fn unit(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name);
@@ -57,7 +57,7 @@ fn allowed(unit: &str) -> BTreeSet<String> {
 fn systemd_takes_the_units() {
     let folder = tempfile::tempdir().expect("a folder");
     let programs = Path::new(&binary_path("trielined")).parent().expect("a folder").display().to_string();
-    for (name, threshold) in [(UNITS[0], 45), (UNITS[1], 45), (METRICS, 20)] {
+    for (name, threshold) in [(UNITS[0], 45), (UNITS[1], 45), (METRICS[0], 20), (METRICS[1], 20)] {
         // systemd looks whether the programs are there.
         std::fs::write(folder.path().join(name), unit(name).replace("/usr/sbin", &programs)).expect("a file");
         let path = folder.path().join(name.replace('@', "@red")).display().to_string();
@@ -91,7 +91,9 @@ fn systemd_takes_the_units() {
         };
         service.lines().filter(own).map(str::to_owned).collect()
     };
-    assert_eq!(of_service(UNITS[0]), of_service(UNITS[1]));
+    for [own, named] in [UNITS, METRICS] {
+        assert_eq!(of_service(own), of_service(named), "{named}");
+    }
 }
 
 /// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants, follows, reloads, answers,
@@ -220,10 +222,10 @@ fn the_unit_of_metrics_forbids_nothing_that_is_needed() {
     };
     let calls: BTreeSet<String> = text.lines().filter_map(name).collect();
     assert!(calls.contains("accept4") && calls.contains("connect"), "{calls:?}");
-    let unit = unit(METRICS);
+    let unit = unit(METRICS[0]);
     let allowed = allowed(&unit);
     let forbidden: Vec<_> = calls.difference(&allowed).collect();
-    assert!(forbidden.is_empty(), "{METRICS} forbids {forbidden:?}");
+    assert!(forbidden.is_empty(), "{} forbids {forbidden:?}", METRICS[0]);
 }
 
 /// `capi/install` of a library for another processor takes that processor's tools.

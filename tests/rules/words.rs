@@ -191,7 +191,7 @@ fn character(rest: &str) -> Option<usize> {
     inside[length..].starts_with('\'').then_some(length + 2)
 }
 
-/// The comments of TOML and of the shell, and what stands between quotes; of `dev`, every other line: its help has no quotes.
+/// The comments of TOML, units and the shell, and what stands between quotes; of `dev`, every other line: its help has no quotes.
 fn of_settings(source: &str, shell: bool) -> Vec<Piece> {
     let mut pieces = Pieces::default();
     for (row, line) in source.lines().enumerate() {
@@ -231,6 +231,8 @@ fn pieces(path: &str, source: &str) -> Option<Vec<Piece>> {
         "toml" => Some(of_settings(source, false)),
         "dev" => Some(of_settings(source, true)),
         "md" => Some(of_page(source)),
+        "service" | "spec" | "yml" | "Containerfile" | "control" => Some(of_settings(source, false)),
+        _ if source.starts_with("#!/") => Some(of_settings(source, false)),
         _ => None,
     }
 }

@@ -70,13 +70,13 @@ fn draw<A: Address>(
     let open = |addr: Option<A>| match image {
         Some(image) => {
             let id = image.directory().find(|root| root.family == A::FAMILY).map_or(0, |root| root.id);
-            opened(&args.picture, &TableGraph::new(image.words(), id)?, addr, |addr| {
+            structure_of(&args.picture, &TableGraph::new(image.words(), id)?, addr, |addr| {
                 image.reader().lookup(id, addr)
             })
         }
         None => {
             let image = build(rows)?;
-            opened(&args.picture, &TableGraph::new(image.memory().words(), 0)?, addr, |addr| {
+            structure_of(&args.picture, &TableGraph::new(image.memory().words(), 0)?, addr, |addr| {
                 image.reader().lookup(0, addr)
             })
         }
@@ -85,7 +85,7 @@ fn draw<A: Address>(
 }
 
 /// A table of an image laid open, and the way of a lookup in it.
-fn opened<A: Address>(
+fn structure_of<A: Address>(
     picture: &PictureArgs,
     table: &TableGraph,
     addr: Option<A>,

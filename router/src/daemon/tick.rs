@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Looks at all that the kernel does not announce; what differs is a change of the world.
+    /// Looks at all that the kernel does not announce; what differs is a change of its state.
     pub(super) fn poll_unannounced(&mut self) {
         self.mirror.changes.kernel |= self.renew_sysctl();
         self.check_bypassed();

@@ -90,7 +90,7 @@ impl SidHooks {
     }
 
     /// Waits until no XDP program that runs has found what was freed.
-    fn settle(&mut self) {
+    fn wait_for_readers(&mut self) {
         if std::mem::take(&mut self.freed) {
             let ticket = self.grace.begin();
             self.grace.wait(ticket);
@@ -113,7 +113,7 @@ impl SidHooks {
     }
 
     fn put_program(&mut self, place: u32, program: BorrowedFd<'_>) -> io::Result<()> {
-        self.settle();
+        self.wait_for_readers();
         sys::map_update(self.programs.as_fd(), &place.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
     }
 
@@ -185,12 +185,12 @@ impl SidHooks {
         for (sid, sid_hook) in wanted.iter().filter(|(sid, sid_hook)| known.get(sid) != Some(sid_hook)) {
             let tl_sid_hook { kind, index } = sid_hook.encode();
             let value = [kind.to_ne_bytes(), index.to_ne_bytes()].concat();
-            self.settle();
+            self.wait_for_readers();
             // An element that is replaced is freed.
             self.freed = known.contains_key(sid);
             sys::map_update(self.map.as_fd(), &sid.octets(), &value).map_err(fail)?;
         }
-        self.settle();
+        self.wait_for_readers();
         Ok(())
     }
 }

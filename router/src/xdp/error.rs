@@ -24,7 +24,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Nothing is pinned there.
-    #[error("no trieline is set up in {}", path.display())]
+    #[error("cannot open the tables: nothing is pinned in {}", path.display())]
     NotPinned {
         /// The directory.
         path: PathBuf,

@@ -100,7 +100,7 @@ fn rpm_packages_and_the_tarball_install_and_run() {
         .expect("a name");
     let unpacked = system.path(&format!("tmp/{name}"));
     let files =
-        run_with("find", &[&unpacked.display().to_string(), "-type", "f", "-printf", "/%P\n"], "").ok();
+        run_with("find", &[&unpacked.display().to_string(), "!", "-type", "d", "-printf", "/%P\n"], "").ok();
     has(&name, &files, &ROUTER);
     has(
         &name,
@@ -115,6 +115,8 @@ fn rpm_packages_and_the_tarball_install_and_run() {
         ],
     );
     assert!(!files.contains("trieline-lab"), "{files}");
+    let daemon = fs::read_link(unpacked.join("usr/sbin/trielined")).expect("a link");
+    assert_eq!(daemon, Path::new("trieline"), "one program of two names");
     let readme = fs::read_to_string(unpacked.join("README")).expect("a README");
     let needed = run(&format!("readelf -d {}", unpacked.join("usr/sbin/trielined").display())).ok();
     let needed = needed.lines().filter(|line| line.contains("(NEEDED)"));

@@ -12,7 +12,7 @@ pub(super) const FLOORS: &[(&str, &[&str])] = &[
         "trieline-cli",
         &[
             "addresses client command config dissect log",
-            "audit check report",
+            "audit check daemon report",
             "capture filter metrics node",
             "extcap route table",
             "sid top",

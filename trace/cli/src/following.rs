@@ -9,7 +9,7 @@ const WAITING: usize = 1 << 17;
 
 /// Results outside of processes.
 #[derive(Clone, Copy)]
-pub struct Ways<'a> {
+pub struct HopResults<'a> {
     /// Times of each part.
     pub times: &'a Summary,
     /// Counts of the records, if ways from process to process are followed.
@@ -74,8 +74,8 @@ impl Following {
     }
 
     /// All events up to then have been taken.
-    pub fn settle(&mut self, until_ns: u64, each: impl FnMut(Message)) {
-        self.joiner.settle(until_ns, each);
+    pub fn drain(&mut self, until_ns: u64, each: impl FnMut(Message)) {
+        self.joiner.drain(until_ns, each);
     }
 
     /// There are no more.
@@ -106,9 +106,9 @@ impl Following {
     }
 
     /// Times outside of processes.
-    pub fn ways(&self) -> Option<Ways<'_>> {
+    pub fn ways(&self) -> Option<HopResults<'_>> {
         let (hops, passes) = (self.hops.as_ref(), self.passes.as_ref());
-        (hops.is_some() || passes.is_some()).then(|| Ways {
+        (hops.is_some() || passes.is_some()).then(|| HopResults {
             times: &self.ways,
             hops: hops.map(Hops::counts),
             passes: passes.map(Passes::counts),

@@ -10,7 +10,7 @@ use trieline_trace::{
 };
 
 use crate::calibrate::{self, CostJson, LiveJson, PayerJson};
-use crate::following::Ways;
+use crate::following::HopResults;
 use trieline_terminal::{Output, aligned};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
@@ -36,7 +36,7 @@ pub struct Report<'a> {
     /// Times inside processes.
     pub summary: &'a Summary,
     /// Results outside of processes.
-    pub ways: Option<Ways<'a>>,
+    pub ways: Option<HopResults<'a>>,
     /// Counts of the records.
     pub counts: Counts,
     /// Counts of bytes that the decoder could not read.

@@ -130,7 +130,7 @@ pub fn run(args: &TraceArgs, output: &Output) -> anyhow::Result<ExitCode> {
             following.take(&event, |message| outputs.take(&message));
             outputs.event(&event);
         });
-        following.settle(tracer.passed_ns(), |message| outputs.take(&message));
+        following.drain(tracer.passed_ns(), |message| outputs.take(&message));
         if let Some(error) = following.failure() {
             outputs.fail(&error);
         }

@@ -44,7 +44,7 @@ pub(super) struct Ids {
 }
 
 /// It is known now that what was held is right.
-fn settle(Held { received, sent, .. }: Held, counts: &mut Counts, each: impl FnMut(Message)) {
+fn drain(Held { received, sent, .. }: Held, counts: &mut Counts, each: impl FnMut(Message)) {
     Process::default().found(received, sent, counts, each);
 }
 
@@ -109,9 +109,9 @@ impl Ids {
         let is_unsure = process.is_repeating && process.received_unseen_ns > since_ns
             || is_new && self.forgotten.may_have(key);
         if id.has_rested(now_ns, REST_NS) {
-            id.all_held().for_each(|held| settle(held, counts, &mut each));
+            id.all_held().for_each(|held| drain(held, counts, &mut each));
         }
-        id.settled(received.socket).for_each(|held| settle(held, counts, &mut each));
+        id.settled(received.socket).for_each(|held| drain(held, counts, &mut each));
         id.receive(received, is_unsure, REST_NS);
         if id.open.len() > OPEN_MAX {
             id.open.remove(0);
@@ -134,7 +134,7 @@ impl Ids {
             let Some(id) = self.ids.get_mut(&key) else { continue };
             let has_rested = id.has_rested(now_ns, REST_NS);
             if has_rested || is_full {
-                id.all_held().for_each(|held| settle(held, counts, &mut each));
+                id.all_held().for_each(|held| drain(held, counts, &mut each));
             }
             let is_done = has_rested && id.open.is_empty();
             if !is_full && !is_done {
@@ -150,7 +150,7 @@ impl Ids {
     }
 
     /// Time has passed.
-    pub(super) fn settle(&mut self, now_ns: u64, counts: &mut Counts, each: impl FnMut(Message)) {
+    pub(super) fn drain(&mut self, now_ns: u64, counts: &mut Counts, each: impl FnMut(Message)) {
         self.forget(now_ns, LOOKED_AT, counts, each);
     }
 
@@ -242,7 +242,7 @@ impl Ids {
         counts.cut_off += self.exchanges.end();
         for id in self.ids.values_mut() {
             counts.cut_off += id.open.drain(..).count() as u64;
-            id.all_held().for_each(|held| settle(held, counts, &mut each));
+            id.all_held().for_each(|held| drain(held, counts, &mut each));
         }
         self.gap_ns = time_ns;
         for process in self.processes.values_mut() {
@@ -254,7 +254,7 @@ impl Ids {
         counts.unmatched_received += self.exchanges.end();
         for ((process, _), mut id) in self.ids.drain() {
             let process = self.processes.entry(process).or_default();
-            id.all_held().for_each(|held| settle(held, counts, &mut each));
+            id.all_held().for_each(|held| drain(held, counts, &mut each));
             id.open.iter().for_each(|received| process.left(received, counts));
         }
         self.order.clear();

@@ -244,7 +244,7 @@ impl Threads {
     }
 
     /// All that came until then has been taken.
-    pub(super) fn settle(&mut self, until_ns: u64, counts: &mut Counts, mut each: impl FnMut(Message)) {
+    pub(super) fn drain(&mut self, until_ns: u64, counts: &mut Counts, mut each: impl FnMut(Message)) {
         if until_ns < self.looked_ns.saturating_add(IDLE_NS / 10) {
             return;
         }
@@ -433,11 +433,11 @@ mod tests {
         for record in [received(Tcp, 1, 10), sent(Tcp, 1, 30)] {
             joiner.take(record, |_| panic!("before the end"));
         }
-        joiner.settle(IDLE_NS, |_| panic!("before the end"));
-        joiner.settle(2 * IDLE_NS, |message| times.push(message.inside_ns()));
+        joiner.drain(IDLE_NS, |_| panic!("before the end"));
+        joiner.drain(2 * IDLE_NS, |message| times.push(message.inside_ns()));
         // It does go on, after all.
         joiner.take(sent(Tcp, 2, 3 * IDLE_NS), |_| panic!("a second time"));
-        joiner.settle(5 * IDLE_NS, |_| panic!("a second time"));
+        joiner.drain(5 * IDLE_NS, |_| panic!("a second time"));
         joiner.take(received(Tcp, 1, 6 * IDLE_NS), |_| panic!("a second time"));
         assert_eq!((times, joiner.counts().matched, joiner.counts().undecided), (vec![20], 1, 1));
     }

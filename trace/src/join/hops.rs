@@ -115,7 +115,7 @@ struct End {
 
 /// Messages of a stream with one end seen.
 #[derive(Debug, Default)]
-struct Ways {
+struct Unmatched {
     sends: VecDeque<Waiting>,
     receives: VecDeque<Waiting>,
     /// Of sockets at both ends: others of the same addresses start again.
@@ -129,7 +129,7 @@ const FIRST: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Hops {
     sockets: HashMap<At, Socket>,
-    streams: HashMap<Stream, Ways>,
+    streams: HashMap<Stream, Unmatched>,
     /// Of UDP, by id.
     ids: HashMap<u64, Vec<Waiting>>,
     counts: HopCounts,
@@ -187,7 +187,7 @@ impl Hops {
         let own = usize::from(is_sent);
         if ways.ends[own].is_some_and(|known| known.socket != socket) {
             self.counts += ways.left();
-            *ways = Ways::default();
+            *ways = Unmatched::default();
         }
         // Bytes on their way are less than half of the range of the numbers.
         let near = ways.ends[own].or(ways.ends[1 - own]).map_or(FIRST, |end| end.at);
@@ -327,7 +327,7 @@ impl Waiting {
     }
 }
 
-impl Ways {
+impl Unmatched {
     fn is_whole(&self) -> bool {
         self.ends.iter().all(Option::is_some)
     }

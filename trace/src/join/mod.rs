@@ -95,10 +95,10 @@ impl Joiner {
     }
 
     /// All events up to then have been taken: messages of threads that have long sent them are whole.
-    pub fn settle(&mut self, until_ns: u64, each: impl FnMut(Message)) {
+    pub fn drain(&mut self, until_ns: u64, each: impl FnMut(Message)) {
         match &mut self.with {
-            With::Threads(threads) => threads.settle(until_ns, &mut self.counts, each),
-            With::Ids(ids) => ids.settle(until_ns, &mut self.counts, each),
+            With::Threads(threads) => threads.drain(until_ns, &mut self.counts, each),
+            With::Ids(ids) => ids.drain(until_ns, &mut self.counts, each),
         }
     }
 

@@ -49,9 +49,9 @@ impl Bench<'_> {
         let before = self.passed()?;
         let sample = self.turn(path.name(), path.kind(), &ingress, sink, frames)?;
         let passed = self.passed()? - before;
-        let doubt = (plane == Plane::Fib && passed > 0)
+        let refused = (plane == Plane::Fib && passed > 0)
             .then(|| format!("bpf_fib_lookup left {passed} of {} frames to the kernel", sample.turn.sent));
-        Ok(Sample { doubt, ..sample })
+        Ok(Sample { refused, ..sample })
     }
 
     /// Frames so far that plane `fib` left to the kernel.
@@ -75,7 +75,7 @@ impl Bench<'_> {
         let sent = self.generator.run(name, &self.topology.source, out.index, &frame, frames, false)?;
         let seen = self.sinks.settled(sink, sent.frames)?;
         let turn = Turn { ns: sent.ns(), sent: sent.frames, delivered: seen.frames };
-        Ok(Sample { turn, first: seen.frame, doubt: None })
+        Ok(Sample { turn, first: seen.frame, refused: None })
     }
 
     /// A turn of the generator alone, whose frames go nowhere.
@@ -83,7 +83,7 @@ impl Bench<'_> {
         let out = &self.topology.g0;
         let frame = path.kind().frame(out.mac, self.topology.n0.mac);
         let sent = self.generator.run(path.name(), &self.topology.source, out.index, &frame, frames, true)?;
-        Ok(Sample { turn: Turn { ns: sent.ns(), sent: 0, delivered: 0 }, first: Vec::new(), doubt: None })
+        Ok(Sample { turn: Turn { ns: sent.ns(), sent: 0, delivered: 0 }, first: Vec::new(), refused: None })
     }
 
     /// Starts the product and waits until XDP forwards every path. The tc sink stops what the kernel still forwards, so only

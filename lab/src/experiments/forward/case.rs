@@ -79,13 +79,13 @@ pub(super) struct Sample {
     pub(super) turn: Turn,
     pub(super) first: Vec<u8>,
     /// The reason why the turn says nothing about its rival.
-    pub(super) doubt: Option<String>,
+    pub(super) refused: Option<String>,
 }
 
 impl Sample {
     /// A rival's turn that failed.
     pub(super) fn failed(why: String) -> Sample {
-        Sample { turn: Turn { ns: f64::NAN, sent: 0, delivered: 0 }, first: Vec::new(), doubt: Some(why) }
+        Sample { turn: Turn { ns: f64::NAN, sent: 0, delivered: 0 }, first: Vec::new(), refused: Some(why) }
     }
 }
 

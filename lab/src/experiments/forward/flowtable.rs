@@ -83,14 +83,14 @@ impl<'t> Flowtable<'t> {
         Ok(Some(flowtable))
     }
 
-    /// A turn; in doubt if its frames went another way than by the flowtable.
+    /// A turn; refused if its frames went another way than by the flowtable.
     pub(super) fn turn(&mut self, frames: u64) -> Result<Sample> {
         let before = self.rules.slow()?;
         let sample = self.send(frames)?;
         let slow = self.rules.slow()? - before;
-        let doubt = (slow > SLOW)
+        let refused = (slow > SLOW)
             .then(|| format!("{slow} of {frames} frames went by the rules, expected at most {SLOW}"));
-        Ok(Sample { doubt, ..sample })
+        Ok(Sample { refused, ..sample })
     }
 
     fn send(&mut self, frames: u64) -> Result<Sample> {

@@ -124,13 +124,13 @@ impl Series {
                         Some(first) => same(path.name(), *plane, &sample.first, first),
                         None => Ok(()),
                     };
-                    let doubt = match as_kernel {
+                    let refused = match as_kernel {
                         Err(error) if plane.is_rival() => Some(error.to_string()),
-                        result => result.map(|()| sample.doubt.clone())?,
+                        result => result.map(|()| sample.refused.clone())?,
                     };
                     let name = path.name();
                     let is_new = !self.lost.iter().any(|lost| (lost.path, lost.plane) == (name, *plane));
-                    if let Some(why) = doubt.filter(|_| is_new) {
+                    if let Some(why) = refused.filter(|_| is_new) {
                         self.lost.push(Lost { path: name, plane: *plane, why });
                     }
                     self.turns[p][q].push(sample.turn);
@@ -140,7 +140,7 @@ impl Series {
         Ok(())
     }
 
-    /// The planes that lost their rows: in doubt, or each turn lost frames.
+    /// The planes that lost their rows: a sample was refused, or each turn lost frames.
     pub(super) fn lost(&self) -> Vec<Lost> {
         let mut lost = self.lost.clone();
         lost.extend(lossy(&self.redirect).map(|why| Lost { path: "redirect", plane: Plane::Xdp, why }));
@@ -301,7 +301,7 @@ mod tests {
         let cases = Case::all(&[Path::Ipv4], &planes);
         let turn = Turn { ns: 500.0, sent: 10, delivered: 10 };
         let round: Vec<Sample> =
-            cases.iter().map(|_| Sample { turn, first: Vec::new(), doubt: None }).collect();
+            cases.iter().map(|_| Sample { turn, first: Vec::new(), refused: None }).collect();
         let mut series = Series::new(&[Path::Ipv4], &planes);
         series.add(&cases, &round).unwrap();
         let rows = series.rows(900_000);
@@ -333,7 +333,7 @@ mod tests {
                 let delivered = if is_lossy { *delivered } else { 10 };
                 let ns = if delivered < 10 { 50.0 } else { 500.0 };
                 let first = if delivered > 0 { vec![7] } else { Vec::new() };
-                Sample { turn: Turn { ns, sent: 10, delivered }, first, doubt: None }
+                Sample { turn: Turn { ns, sent: 10, delivered }, first, refused: None }
             };
             series.add(&cases, &cases.iter().map(sample).collect::<Vec<_>>())?;
         }

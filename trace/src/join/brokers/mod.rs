@@ -122,11 +122,11 @@ fn event(time_ns: u64, process: u32, thread: u32, point: Point, transport: Trans
 
 /// Runs brokers until they have had enough messages. A run returns how many it had, and how many T2 were found.
 fn all_are_right(name: &str, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
-    most_are_told(name, 5, run);
+    most_are_found(name, 5, run);
 }
 
 /// The same; one of so many messages is joined.
-fn most_are_told(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
+fn most_are_found(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize), TestCaseError>) {
     let wanted: u64 =
         env::var("TRIELINE_TRACE_MESSAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
     let (messages, found) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -150,7 +150,7 @@ fn most_are_told(name: &str, of: u64, run: impl Fn(&Steps) -> Result<(u64, usize
 
 #[test]
 fn by_thread() {
-    most_are_told("by thread", 15, threads::run);
+    most_are_found("by thread", 15, threads::run);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn by_id() {
 
 #[test]
 fn by_id_where_ids_are_let_go() {
-    most_are_told("by few ids", 20, ids::run_with_few);
+    most_are_found("by few ids", 20, ids::run_with_few);
 }
 
 #[test]
