@@ -151,9 +151,9 @@ fn text(report: &Report, output: &Output) -> String {
         count(audited.passed, "prefix", "prefixes"),
     );
     text += &format!(
-        "the program sent {} of {} where the kernel would\n",
-        report.packets.forwarded,
-        count(report.packets.tried, "packet", "packets")
+        "ran the program on {}: it sent {} where the kernel would, and left the others to the kernel\n",
+        count(report.packets.tried, "packet", "packets"),
+        report.packets.forwarded
     );
     if audited.in_flight > 0 {
         text += &format!(

@@ -92,7 +92,12 @@ fn may_look() -> bool {
 }
 
 /// Runs the command.
-pub fn run(args: &CheckArgs, instance: &Instance, output: &Output) -> anyhow::Result<ExitCode> {
+pub fn run(
+    args: &CheckArgs,
+    instance: &Instance,
+    netns: Option<&str>,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
     let config = configuration(args)?;
     let (image_bytes, mode) = (config.image_bytes, config.mode);
     let devices = config.devices.clone();
@@ -131,7 +136,7 @@ pub fn run(args: &CheckArgs, instance: &Instance, output: &Output) -> anyhow::Re
     if output.json {
         output.document(&checked)?;
     } else {
-        output.text(&text(&checked, output))?;
+        output.text(&text(&checked, netns, output))?;
     }
     Ok(if level == Level::NoGo { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -196,7 +201,7 @@ fn tables(routes: usize, measured: &Measured) -> Finding {
     Finding::go("tables", what)
 }
 
-fn text(checked: &Checked, output: &Output) -> String {
+fn text(checked: &Checked, netns: Option<&str>, output: &Output) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for finding in &checked.findings {
         let mend = finding.mend.as_ref().map(|mend| format!("  -> {mend}")).unwrap_or_default();
@@ -207,6 +212,11 @@ fn text(checked: &Checked, output: &Output) -> String {
         ]);
     }
     let mut text = aligned(&rows, 3);
+    if let Some(netns) = netns.filter(|_| checked.findings.iter().any(|finding| finding.mend.is_some())) {
+        // A path names no namespace to `ip netns`.
+        let enter = if netns.contains('/') { "nsenter --net=" } else { "ip netns exec " };
+        text += &format!("Run these commands in the network namespace: {enter}{netns} COMMAND\n");
+    }
     checked.model.iter().for_each(|model| text += &model.to_string());
     if !checked.model.is_empty() {
         text += &format!("{MODEL}\n");

@@ -344,7 +344,8 @@ impl File {
 
     /// Reads a file; errors name file, line and, for a misspelt key, the likely one.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
     }
 

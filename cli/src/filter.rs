@@ -60,6 +60,9 @@ pub fn run(command: &FilterCommand, output: &Output) -> anyhow::Result<ExitCode>
         list.push(filter, line)?;
     }
     list.finish()?;
+    if filters.is_empty() {
+        eprintln!("trieline: no filter is configured");
+    }
     let is_empty = |filter: &&FilterStatus| (filter.prefixes4, filter.prefixes6) == (Some(0), Some(0));
     for filter in filters.iter().filter(is_empty) {
         eprintln!("trieline: filter {}: no prefixes in its file: it matches nothing", filter.rule.name);

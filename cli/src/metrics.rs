@@ -5,11 +5,12 @@ mod scrape;
 mod text;
 
 use crate::client::one_within;
-use anyhow::Context;
+use anyhow::anyhow;
 use clap::Subcommand;
 use http::{Format, Server};
 use scrape::Scrape;
 use sd_notify::NotifyState;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -46,7 +47,12 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 pub fn run(command: &MetricsCommand) -> anyhow::Result<ExitCode> {
     let MetricsCommand::Serve { listen } = command;
     let instance = Instance::current()?;
-    let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = TcpListener::bind(listen).map_err(|error| {
+        // A new network namespace has its loopback device down.
+        let is_down = error.kind() == ErrorKind::AddrNotAvailable && listen.ip().is_loopback();
+        let hint = if is_down { "; in this network namespace, run `ip link set lo up`" } else { "" };
+        anyhow!("cannot listen on {listen}: {error}{hint}")
+    })?;
     eprintln!("trieline: listening on http://{}/metrics", listener.local_addr()?);
     // This does nothing without systemd.
     let _ = sd_notify::notify(&[NotifyState::Ready]);

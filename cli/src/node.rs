@@ -58,10 +58,10 @@ pub enum NodeCommand {
 }
 
 /// Runs a `node` command.
-pub fn run(command: &NodeCommand, output: &Output) -> anyhow::Result<ExitCode> {
+pub fn run(command: &NodeCommand, netns: Option<&str>, output: &Output) -> anyhow::Result<ExitCode> {
     let instance = Instance::current()?;
     match command {
-        NodeCommand::Check(args) => crate::check::run(args, &instance, output),
+        NodeCommand::Check(args) => crate::check::run(args, &instance, netns, output),
         NodeCommand::Audit(args) => crate::audit::run(args, &instance, output),
         NodeCommand::Report(args) => crate::report::run(args, output),
         NodeCommand::Status => show_status(&instance, output),
@@ -196,10 +196,11 @@ fn text(status: &Status, output: &Output) -> Result<String, std::fmt::Error> {
     }
     if let (true, Some(silent)) = (!status.running || status.stale, status.silent) {
         let limit = match status.max_stale {
-            Some(limit) => format!("max_stale {}", uptime(limit)),
-            None => "max_stale none: XDP forwards without end".into(),
+            Some(limit) if status.stale => format!("the kernel has taken over: max_stale {}", uptime(limit)),
+            Some(limit) => format!("the kernel takes over after {} (max_stale)", uptime(limit)),
+            None => "XDP forwards without end (max_stale none)".into(),
         };
-        writeln!(text, "{} last heartbeat {} ago, {limit}", output.bold("stale"), uptime(silent))?;
+        writeln!(text, "{} {} ago; {limit}", output.bold("heartbeat"), uptime(silent))?;
     }
     let image = &status.image;
     let map_type = status.map_type.map_or("of unknown type", |map_type| map_type.name());

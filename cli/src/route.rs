@@ -29,7 +29,8 @@ use trieline_terminal::{List, Output, usage};
 use what_if::Question;
 
 /// Ends of the helps.
-const EXIT_CODES: &str = "It needs root or group trieline. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
+const EXIT_CODES: &str =
+    "It needs root or group trieline. Exit codes: 0 done; 1 failed; 2 the command line is wrong.";
 const GET_EXIT_CODES: &str = "\
 It needs root. Exit codes: 0 all have a route, XDP forwards all packets, or no packet changes (--against);
 1 one has none, is not forwarded, or changes, or it failed; 2 the command line is wrong.";

@@ -49,6 +49,9 @@ pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
             bail!("the kernel has no SID {wanted} (ip -6 route)");
         }
     }
+    if sids.is_empty() {
+        eprintln!("trieline: the kernel has no SID (ip -6 route)");
+    }
     for mut sid in sids {
         let is_bound = |sid_hook: &SidHookStatus| sid_hook.rule.sid.to_string() == sid.route.dst;
         sid.sid_hook = sid_hooks.iter().position(is_bound).map(|at| sid_hooks.swap_remove(at));

@@ -131,7 +131,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
     let family = if cli.ipv4 { Some(4) } else { cli.ipv6.then_some(6) };
     match &cli.object {
-        Object::Node(command) => node::run(command, &output),
+        Object::Node(command) => node::run(command, cli.netns.as_deref(), &output),
         Object::Route(command) => route::run(command, family, &output),
         Object::Capture(args) => capture::run(args, &output),
         Object::Top(args) => top::run(args, &output),

@@ -1,7 +1,7 @@
 //! Manual pages and shell completions, made from the one definition of a command line.
 
 use anyhow::Context;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Parser};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -34,7 +34,27 @@ pub fn parse<C: Parser>(programs: &[&str]) -> C {
         }
         std::process::exit(0);
     }
-    C::parse()
+    C::try_parse().unwrap_or_else(|error| {
+        if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+            let mut command = C::command();
+            let nested = nested(&command, word);
+            if !nested.is_empty() {
+                let text = format!("unrecognized subcommand '{word}'; did you mean {}?", nested.join(" or "));
+                command.error(ErrorKind::InvalidSubcommand, text).exit();
+            }
+        }
+        error.exit()
+    })
+}
+
+/// The commands below a subcommand that have this name, as a user writes them.
+fn nested(command: &Command, name: &str) -> Vec<String> {
+    let of = |outer: &Command| {
+        outer
+            .find_subcommand(name)
+            .map(|inner| format!("`{} {} {}`", command.get_name(), outer.get_name(), inner.get_name()))
+    };
+    command.get_subcommands().filter_map(of).collect()
 }
 
 /// Writes all pages and completions of one program.
@@ -73,4 +93,19 @@ fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
         .map_or(Ok(()), fs::create_dir_all)
         .and_then(|()| fs::write(path, text))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_found_below_its_object() {
+        let of = |name: &'static str| Command::new(name);
+        let node = of("node").subcommand(of("status")).subcommand(of("show"));
+        let program = of("trieline").subcommand(node).subcommand(of("route").subcommand(of("show")));
+        assert_eq!(nested(&program, "status"), ["`trieline node status`"]);
+        assert_eq!(nested(&program, "show"), ["`trieline node show`", "`trieline route show`"]);
+        assert!(nested(&program, "node").is_empty() && nested(&program, "stat").is_empty());
+    }
 }

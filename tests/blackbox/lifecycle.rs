@@ -5,12 +5,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use trieline_testbed::bed::Bed;
-use trieline_testbed::command::run;
-use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::command::{binary, run};
+use trieline_testbed::daemon::{Daemon, Leftovers, Programs, trieline};
 use trieline_testbed::packets::{UdpSink, UdpStream};
 use trieline_testbed::{eventually, needs_root, patience};
 
@@ -54,6 +55,29 @@ fn kill_and_restart_lose_nothing() {
     assert!(sent > 500, "only {sent} packets were sent");
     assert_eq!(received, sent, "packets lost");
     assert_eq!(bed.send("10.60.4.1:9", "learnt after restart", 5).counts(), (0, 0, 5));
+}
+
+/// Packages have one program. Called `trielined`, by a link or by its caller's word, it is the daemon, and the kernel shows that name.
+#[test]
+fn the_program_called_trielined_is_the_daemon() {
+    needs_root!();
+    let bed = Bed::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join("trielined");
+    std::os::unix::fs::symlink(binary("trieline"), &link).expect("a link");
+    for (program, called) in [(link, None), (binary("trieline"), Some("trielined"))] {
+        let programs = Programs { trielined: program, ..Programs::built() };
+        let daemon = Daemon::launch(programs, &bed.node, |command| {
+            command.args(["--dev", "n0"]);
+            if let Some(called) = called {
+                command.arg0(called);
+            }
+        })
+        .expect("a process");
+        let shown = || fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).unwrap_or_default();
+        let runs = || trieline(&bed.node, "-j node status").stdout.contains("\"running\":true");
+        assert!(eventually(10.0, || shown() == "trielined\n" && runs()), "{}: {}", shown(), daemon.log());
+    }
 }
 
 /// SIGTERM: no packet lost, forwarding stays, `node detach` ends it, the kernel goes on.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use system::{System, archive};
 use trieline_testbed::bed::Bed;
-use trieline_testbed::command::{binary, run_with};
+use trieline_testbed::command::{binary, run, run_with};
 use trieline_testbed::packets::{UdpSink, UdpStream};
 use trieline_testbed::{eventually, needs_root, skip};
 
@@ -145,11 +145,13 @@ fn container(system: &System, debs: &[PathBuf]) {
         .filter_map(|line| line.split_once(' '))
         .collect();
     let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["FROM", "COPY", "RUN", "ENTRYPOINT"]);
+    assert_eq!(names, ["FROM", "ARG", "COPY", "RUN", "ENTRYPOINT"]);
     let release = fs::read_to_string(system.path("etc/os-release")).expect("a release");
     let codename = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).expect("a name");
     assert_eq!(steps[0].1, format!("debian:{codename}-slim"), "packages need this system's libraries");
-    let (from, to) = steps[1].1.split_once(' ').expect("two paths");
+    let (from, to) = steps[2].1.split_once(' ').expect("two paths");
+    let architecture = run("dpkg --print-architecture").ok();
+    let from = from.replace(&format!("${{{}}}", steps[1].1), architecture.trim());
     let (begin, end) = from.split_once('*').expect("a pattern");
     let name = |path: &&PathBuf| {
         path.file_name().is_some_and(|name| {
@@ -158,9 +160,9 @@ fn container(system: &System, debs: &[PathBuf]) {
         })
     };
     assert_eq!(debs.iter().filter(name).count(), 1, "{from} of {debs:?}");
-    assert!(steps[2].1.contains(&format!("{to}{from}")), "RUN installs what COPY brings: {}", steps[2].1);
-    run_with("sh", &["-n", "-c", steps[2].1], "").ok();
-    let entry: Vec<String> = serde_json::from_str(steps[3].1).expect("a list of words");
+    assert!(steps[3].1.contains(&format!("{to}{begin}*")), "RUN installs what COPY brings: {}", steps[3].1);
+    run_with("sh", &["-n", "-c", steps[3].1], "").ok();
+    let entry: Vec<String> = serde_json::from_str(steps[4].1).expect("a list of words");
     system.run(&format!("{} --version", entry.join(" "))).ok();
 }
 

@@ -31,7 +31,9 @@ pub enum Error {
     )]
     Detached,
     /// There are no maps.
-    #[error("{0}; no trielined was started in this network namespace: start it, or name another namespace by -n NETNS")]
+    #[error(
+        "{0}; no trielined was started in this network namespace: start it, or name another namespace by -n NETNS"
+    )]
     NotStarted(crate::xdp::error::Error),
     /// The socket is another user's.
     #[error("cannot ask trielined: {source} ({}); run as root, or ask as a member of group {READERS}", path.display())]

@@ -45,7 +45,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another user could hold it.
-    #[error("{} belongs to user {owner}, not to user {wanted}; remove it", path.display())]
+    #[error("{} belongs to user {owner}, not to user {wanted}; {}", path.display(), if *wanted == 0 { "remove it" } else { "run it as root" })]
     Foreign {
         /// The file or directory.
         path: PathBuf,

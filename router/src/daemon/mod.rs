@@ -383,8 +383,13 @@ impl Daemon {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");
         }
         self.counts.status.ready_ms = milliseconds(self.started.elapsed());
+        let (attached, devices) = (self.ports.attached_of(&self.mirror.kernel), self.ports.names.len());
+        if attached == 0 {
+            tracing::warn!(devices, "no device is attached; the kernel forwards until one of them can be");
+        }
         tracing::info!(
             routes = self.mirror.routes(),
+            devices = format!("{attached} of {devices}"),
             dump_ms = self.counts.status.dump_ms.round(),
             build_ms = self.counts.status.build_ms.round(),
             ready_ms = self.counts.status.ready_ms.round(),

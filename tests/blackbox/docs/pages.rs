@@ -53,6 +53,10 @@ macro_rules! forwarded {
 pages! {
     the_readme_works: "README.md", Page {
         bed: &[include_str!("beds/readme.sh")],
+        ..Page::default()
+    };
+    install_works: "install.md", Page {
+        bed: &[include_str!("beds/readme.sh")],
         effects: &[("sudo install", "cmp /usr/sbin/trielined $PROGRAMS/trielined")],
         ..Page::default()
     };

@@ -101,7 +101,8 @@ impl Report for Outcome {
             );
         }
         if !p.left_out.is_empty() {
-            let _ = writeln!(text, "Left out, since a quick run ends in two minutes: {}.", p.left_out.join(", "));
+            let _ =
+                writeln!(text, "Left out, since a quick run ends in two minutes: {}.", p.left_out.join(", "));
         }
         if self.rows.iter().any(|row| row.limit == Limit::Generator) {
             text.push_str("!: the node took all that the generator can send: its own limit is higher.\n");
