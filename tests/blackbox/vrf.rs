@@ -57,24 +57,19 @@ fn the_lab_sends_by_end_dt4() {
         binary_path("trieline"),
         table.path().display()
     );
-    // On an emulated processor that others keep busy, a queue of the kernel's may overflow: some run has all frames.
-    let mut outcome = run(&lab).json();
-    let all_came = |outcome: &Value| {
-        outcome["rows"].as_array().unwrap().iter().all(|row| row["delivered"] == row["frames"])
+    // On an emulated processor that others keep busy, a queue of the kernel's may overflow, and then its row is lost: some run has all.
+    let planes = |outcome: &Value| -> Vec<String> {
+        let rows = outcome["rows"].as_array().unwrap().iter().filter(|row| row["path"] == "decap-dt4");
+        rows.map(|row| row["plane"].as_str().unwrap().to_owned()).collect()
     };
+    let mut outcome = run(&lab).json();
     for _ in 0..8 {
-        if !all_came(&outcome) {
+        if planes(&outcome).len() < 3 {
             outcome = run(&lab).json();
         }
     }
-    let rows = outcome["rows"].as_array().unwrap();
-    let planes: Vec<_> = rows
-        .iter()
-        .filter(|row| row["path"] == "decap-dt4")
-        .map(|row| row["plane"].as_str().unwrap())
-        .collect();
-    assert_eq!(planes, ["kernel", "kernel-tc-sink", "xdp"]);
-    for row in rows {
+    assert_eq!(planes(&outcome), ["kernel", "kernel-tc-sink", "xdp"]);
+    for row in outcome["rows"].as_array().unwrap() {
         assert_eq!((&row["delivered"], &row["frames"]), (&500.into(), &500.into()), "{row}");
     }
 }
