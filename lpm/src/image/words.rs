@@ -53,6 +53,19 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
     unsafe { words.get_unchecked(at) }.load(Ordering::Acquire)
 }
 
+/// Asks for the line of the word at index `at`, wherever that is, without waiting for it.
+#[inline(always)]
+pub(super) fn ahead(words: &[AtomicU32], at: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: loads nothing, wherever it points to.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(at).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (words, at);
+}
+
 /// Loads the 64 bits at word index `at`, an even number.
 ///
 /// # Safety

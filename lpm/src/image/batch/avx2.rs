@@ -5,7 +5,7 @@ use super::super::layout::{
     HOSTS, LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
 };
 use super::super::lookup::TableReader;
-use super::super::words::{near, near_code, near64, popcount};
+use super::super::words::{ahead, near, near_code, near64, popcount};
 use super::ones;
 use crate::Address;
 use core::arch::x86_64::*;
@@ -60,8 +60,7 @@ fn chunk<A: Address, const IS_CODED: bool, const N: usize>(
             let entry = table.slot(slots[i] as usize).load(Ordering::Acquire);
             // What is not such a node, or outside the image, is the guard.
             let unit = entry.wrapping_sub(usual).min(end);
-            let node = table.reader.words.as_ptr().wrapping_add(unit as usize * 2);
-            _mm_prefetch::<_MM_HINT_T0>(node.cast());
+            ahead(table.reader.words, unit as usize * 2);
             (entries[i], units[i]) = (entry, unit);
             all &= unit;
         }

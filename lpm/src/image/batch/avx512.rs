@@ -2,11 +2,11 @@
 //! of a stage at once (its gathers are no quicker). The work between is arithmetic on sixteen lanes.
 
 use super::super::layout::{
-    NODE8, NODE8_SLOTS, RANGES32, RANGES32_BITS, RANGES32_STARTS, RAW8, REF_KIND_SHIFT, REF_NODE, REPLACED,
-    SKIP, node8_part,
+    NODE8, NODE8_SLOTS, RANGES32, RANGES32_BITS, RANGES32_STARTS, RAW8, REF_KIND_SHIFT, REF_NODE, REF_OFFSET,
+    REPLACED, SKIP, node8_part,
 };
 use super::super::lookup::TableReader;
-use super::super::words::{near, near64};
+use super::super::words::{ahead, near, near64};
 use super::ones;
 use crate::Address;
 use core::arch::x86_64::*;
@@ -46,10 +46,7 @@ fn chunk8<A: Address>(table: &TableReader<'_, A>, addrs: &[A], values: &mut [u32
     // Of each address: where it is, how many key bits led there, and those that come next.
     let (mut entries, mut depths, mut keys) = ([0; CHUNK], [table.bits as u16; CHUNK], [0; CHUNK]);
     // Asks for the node of the next step.
-    let ahead = |entry: u32| {
-        let node = words.as_ptr().wrapping_byte_add((entry << 3) as usize);
-        _mm_prefetch::<_MM_HINT_T0>(node.cast());
-    };
+    let ahead = |entry: u32| ahead(words, (entry & REF_OFFSET) as usize * 2);
     for (i, addr) in addrs.iter().enumerate() {
         entries[i] = table.root(*addr).load(Ordering::Acquire);
         ahead(entries[i]);
