@@ -4,7 +4,7 @@
 use super::build::Builder;
 use super::error::Error;
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
-use super::lookup::skip;
+use super::lookup::{run_of, skip};
 use super::palette::Palette;
 use super::runs::PublishedWord;
 use super::runs::{Spans, starts};
@@ -94,14 +94,12 @@ impl<'a, A: Address> Fill<'a, A> {
         Self { prefix_store, from, to, codes, kept }
     }
 
-    /// Changes the codes of the leaf6 `old` where they are, in the `slots` of `prefix`. False: its runs do not stay, and nothing has been
-    /// done.
+    /// Changes the codes of the leaf6 `old`, all of `prefix`, where they are. False: its runs do not stay, and nothing has been done.
     fn codes_in_place(
         &mut self,
         words: &[AtomicU32],
         old: u32,
         prefix: Prefix<A>,
-        slots: &Range<usize>,
         published_words: &mut Vec<PublishedWord>,
     ) -> bool {
         let [Some(from), to] = self.codes else { return true };
@@ -112,9 +110,8 @@ impl<'a, A: Address> Fill<'a, A> {
             return true;
         }
         let Some(to) = to else { return false };
-        // Part of a run may be left over, and runs may join.
-        if slots.len() < 1 << NODE6.stride
-            || self.kept(prefix) != Kept::Nothing
+        // Runs may be cut, and others may join.
+        if self.kept(prefix) != Kept::Nothing
             || code_words.clone().any(|word| bytes_of(words[word].load(Ordering::Relaxed), to) != 0)
         {
             return false;
@@ -286,11 +283,11 @@ impl<G: Grace> Builder<'_, G> {
         slots: Range<usize>,
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
-        if kind_of(old) == LEAF6 && self.nodes.kind == NODE6 {
-            let words = self.nodes.words;
-            if fill.codes_in_place(words, old, Prefix::truncated(addr, depth), &slots, published_words) {
-                return Ok(None);
-            }
+        let is_whole_leaf = self.nodes.kind == NODE6 && kind_of(old) == LEAF6 && slots.len() == 64;
+        if is_whole_leaf
+            && fill.codes_in_place(self.nodes.words, old, Prefix::truncated(addr, depth), published_words)
+        {
+            return Ok(None);
         }
         let mark = self.pieces.len();
         let entry = self.fill_exceptions(fill, old, addr, depth, &slots, published_words);
@@ -317,8 +314,8 @@ impl<G: Grace> Builder<'_, G> {
         let node = (old & REF_OFFSET) * UNIT;
         let end = depth + kind.stride;
         let starts = starts(self.nodes.words, node, kind);
-        for (run, span) in Spans::new(starts, 1 << kind.stride).enumerate() {
-            let run = run as u32;
+        let first = run_of(self.nodes.words, node, kind, slots.start as u32);
+        for (run, span) in (first..).zip(Spans::within(starts, slots)) {
             let entry = if is_leaf {
                 let codes = load(self.nodes.words, (node + kind.refs + run) & !3);
                 let code = (codes >> (8 * (run % 4))) as u8;
@@ -327,10 +324,6 @@ impl<G: Grace> Builder<'_, G> {
                 load(self.nodes.words, node + kind.refs + 4 * run)
             };
             if entry & REF_NODE == 0 && (entry != fill.from || fill.kept.is_empty()) {
-                continue;
-            }
-            let span = span.start.max(slots.start)..span.end.min(slots.end);
-            if span.is_empty() {
                 continue;
             }
             let first_of = |slot| child(addr, depth, kind.stride, slot);
