@@ -283,16 +283,16 @@ impl<A: Address> TableReader<'_, A> {
             // SAFETY: the node begins before the guard, and none that begins there is longer than that. The processor has the
             // instruction.
             unsafe {
-                let node = node as usize / 4;
+                let node = words.get_unchecked(node as usize / 4..);
                 // A shift takes no more than six bits: the slot's.
-                let starts = near64(words, node).wrapping_shl(!(addr << depth >> 26));
+                let starts = near64(node, 0).wrapping_shl(!(addr << depth >> 26));
                 let run = words::popcount(starts);
                 let kind = entry >> layout::REF_KIND_SHIFT;
                 if kind == LEAF6_REF {
-                    return self.palette[near_code(words, node, run)].load(Ordering::Acquire);
+                    return self.palette[near_code(node, 0, run)].load(Ordering::Acquire);
                 }
                 if kind == NODE6_REF {
-                    entry = near(words, node + run + 1);
+                    entry = near(node, run + 1);
                     if entry & layout::REF_NODE == 0 {
                         return entry;
                     }

@@ -147,6 +147,17 @@ pub(super) unsafe fn popcount(bits: u64) -> usize {
     }
 }
 
+/// The positions of the set bits below the N-th.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+pub(super) fn ones<const N: usize>(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (at < N).then_some(at)
+    })
+}
+
 /// Whether [`popcount`] may be used. Asks the processor once.
 pub(super) fn has_popcnt() -> bool {
     const UNKNOWN: u8 = 2;

@@ -5,8 +5,7 @@ use super::super::layout::{
     HOSTS, LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
 };
 use super::super::lookup::TableReader;
-use super::super::words::{ahead, near, near_code, near64, popcount};
-use super::ones;
+use super::super::words::{ahead, near, near_code, near64, ones, popcount};
 use crate::Address;
 use core::arch::x86_64::*;
 use core::hint::select_unpredictable;
@@ -58,7 +57,7 @@ fn chunk<A: Address, const IS_CODED: bool, const N: usize>(
     for four in (0..N).step_by(4) {
         for i in four..four + 4 {
             let entry = table.slot(slots[i] as usize).load(Ordering::Acquire);
-            // What is not such a node, or outside the image, is the guard.
+            // The guard stands for everything else: values, other nodes, nodes outside the image.
             let unit = entry.wrapping_sub(usual).min(end);
             ahead(table.reader.words, unit as usize * 2);
             (entries[i], units[i]) = (entry, unit);
@@ -148,7 +147,7 @@ impl<A: Address> TableReader<'_, A> {
         self.root[offset_of!(TableHeader, palette) / 4].load(Ordering::Relaxed) != 0
     }
 
-    /// What the leaf6 (`IS_CODED`) or node6 at `unit` has for a slot. The slots behind it are shifted out of the bitmap: by the last six
+    /// The value or ref that the leaf6 (`IS_CODED`) or node6 at `unit` has for a slot. The slots behind it are shifted out of the bitmap: by the last six
     /// bits of `behind`.
     ///
     /// # Safety

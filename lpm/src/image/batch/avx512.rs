@@ -6,8 +6,7 @@ use super::super::layout::{
     REPLACED, SKIP, node8_part,
 };
 use super::super::lookup::TableReader;
-use super::super::words::{ahead, near, near64};
-use super::ones;
+use super::super::words::{ahead, near, near64, ones};
 use crate::Address;
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -63,26 +63,15 @@ impl<A: Address> TableReader<'_, A> {
     }
 }
 
-/// The positions of the set bits.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-#[inline(always)]
-fn ones<const N: usize>(mut bits: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let at = bits.trailing_zeros() as usize;
-        bits &= bits.wrapping_sub(1);
-        (at < N).then_some(at)
-    })
-}
-
-/// What batches may take.
+/// Instructions that batches may use.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 #[repr(u8)]
 enum Features {
     None,
-    /// What [`avx2`] takes.
+    /// Those of [`avx2`].
     Avx2,
-    /// What [`avx512`] takes too.
+    /// Those of [`avx512`] as well.
     Avx512,
 }
 
