@@ -53,12 +53,12 @@ fn bytes_of(word: u32, byte: u8) -> u32 {
 fn kept<A: Address>(prefix_store: &PrefixStore<A>, change: &Change<A>) -> Vec<Prefix<A>> {
     let mut kept: Vec<Prefix<A>> = Vec::new();
     if change.before() != 0 {
-        for (prefix, value) in prefix_store.within(change.prefix) {
+        prefix_store.each_inside(change.prefix, |prefix, value| {
             let is_outer = || kept.last().is_none_or(|last| !last.covers(&prefix));
             if value == change.before() && prefix != change.prefix && is_outer() {
                 kept.push(prefix);
             }
-        }
+        });
     }
     kept
 }
