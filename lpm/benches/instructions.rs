@@ -153,7 +153,7 @@ impl<A: Internet> Case<A> {
     fn batch(mut self) {
         let (addrs, mut values) = (self.addrs(), vec![0; LOOKUPS]);
         let reader = self.image.reader();
-        counted(|| reader.lookup_batch_portable(ID, &addrs, &mut values));
+        counted(|| reader.lookup_batch(ID, &addrs, &mut values));
         assert!(values.iter().all(|value| *value != 0));
     }
 

@@ -99,7 +99,11 @@ impl Shape {
         let mut values = vec![0; addrs.len()];
         let reader = image.reader();
         let table = reader.table(ID).unwrap();
-        reader.lookup_batch(ID, &addrs, &mut values);
+        // In two parts of any lengths.
+        let (first, second) = addrs.split_at(addrs[0].word_at(0) as usize % addrs.len());
+        let (of_first, of_second) = values.split_at_mut(first.len());
+        reader.lookup_batch(ID, first, of_first);
+        table.lookup_batch(second, of_second);
         for (addr, value) in addrs.iter().zip(values) {
             let one = [reader.lookup(ID, *addr), table.lookup(*addr)].map(|value| value.unwrap_or(0));
             assert_eq!([one[0], one[1], value], [exact.lookup(*addr); 3], "{addr:?}");

@@ -4,27 +4,33 @@
 use super::build::Builder;
 use super::error::Error;
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
-use super::lookup::skip;
+use super::lookup::{run_of, skip};
+use super::palette::Palette;
 use super::runs::PublishedWord;
 use super::runs::{Spans, starts};
 use super::space::Block;
 use super::walk::{self, SKIP_UNITS};
-use super::words::{load, load64};
+use super::words::{ahead, load, load64};
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// One prefix whose addresses change their value.
 pub(crate) struct Fill<'a, A: Address> {
     prefix_store: &'a PrefixStore<A>,
     from: u32,
     to: u32,
+    /// The codes of the two, if they have one.
+    codes: [Option<u8>; 2],
     /// The outermost prefixes inside whose value is `from` as well: what they cover keeps it. Those behind the place reached.
     kept: &'a [Prefix<A>],
 }
+
+/// So many slots ahead, a node is asked for.
+const AHEAD: usize = 16;
 
 /// How much of a prefix keeps its value.
 #[derive(PartialEq, Eq)]
@@ -34,16 +40,25 @@ enum Kept {
     Whole,
 }
 
+const EACH_BYTE: u32 = 0x0101_0101;
+
+/// 255 in each byte of `word` that is `byte`, else 0.
+fn bytes_of(word: u32, byte: u8) -> u32 {
+    const LOW: u32 = 0x7f * EACH_BYTE;
+    let differs = word ^ (u32::from(byte) * EACH_BYTE);
+    (!(((differs & LOW) + LOW) | differs | LOW) >> 7) * 0xff
+}
+
 /// The outermost prefixes inside that of `change` which have the value that it takes from others.
 fn kept<A: Address>(prefix_store: &PrefixStore<A>, change: &Change<A>) -> Vec<Prefix<A>> {
     let mut kept: Vec<Prefix<A>> = Vec::new();
     if change.before() != 0 {
-        for (prefix, value) in prefix_store.within(change.prefix) {
+        prefix_store.each_inside(change.prefix, |prefix, value| {
             let is_outer = || kept.last().is_none_or(|last| !last.covers(&prefix));
             if value == change.before() && prefix != change.prefix && is_outer() {
                 kept.push(prefix);
             }
-        }
+        });
     }
     kept
 }
@@ -67,20 +82,66 @@ fn skip_path<A: Address>(words: &[AtomicU32], at: u32, addr: A, depth: u16) -> (
     (path, end)
 }
 
-impl<A: Address> Fill<'_, A> {
+impl<'a, A: Address> Fill<'a, A> {
+    fn new(
+        prefix_store: &'a PrefixStore<A>,
+        change: &Change<A>,
+        kept: &'a [Prefix<A>],
+        palette: Option<&Palette>,
+    ) -> Self {
+        let (from, to) = (change.before(), change.after());
+        let codes = [from, to].map(|value| palette.and_then(|palette| palette.code(value)));
+        Self { prefix_store, from, to, codes, kept }
+    }
+
+    /// Changes the codes of the leaf6 `old`, all of `prefix`, where they are. False: its runs do not stay, and nothing has been done.
+    fn codes_in_place(
+        &mut self,
+        words: &[AtomicU32],
+        old: u32,
+        prefix: Prefix<A>,
+        published_words: &mut Vec<PublishedWord>,
+    ) -> bool {
+        let [Some(from), to] = self.codes else { return true };
+        let at = (old & REF_OFFSET) * UNIT;
+        let code_words = (at + NODE6.refs) as usize / 4..;
+        let code_words = code_words.take((load64(words, at).count_ones() as usize).div_ceil(4));
+        if !code_words.clone().any(|word| bytes_of(words[word].load(Ordering::Relaxed), from) != 0) {
+            return true;
+        }
+        let Some(to) = to else { return false };
+        // Runs may be cut, and others may join.
+        if self.kept(prefix) != Kept::Nothing
+            || code_words.clone().any(|word| bytes_of(words[word].load(Ordering::Relaxed), to) != 0)
+        {
+            return false;
+        }
+        for word in code_words {
+            let codes = words[word].load(Ordering::Relaxed);
+            // Also behind the last run, where nothing is looked at.
+            let entry = codes ^ (bytes_of(codes, from) & (u32::from(from ^ to) * EACH_BYTE));
+            if entry != codes {
+                published_words.push(PublishedWord { word, entry });
+            }
+        }
+        true
+    }
+
+    /// The first of those that keep their value which ends at `addr` or behind it. Asked in the order of addresses.
+    fn next_kept(&mut self, addr: A) -> Option<&Prefix<A>> {
+        while self.kept.first().is_some_and(|first| first.last() < addr) {
+            self.kept = &self.kept[1..];
+        }
+        self.kept.first()
+    }
+
     /// How much of `prefix` keeps its value. Asked in the order of addresses.
     fn kept(&mut self, prefix: Prefix<A>) -> Kept {
-        while let Some((first, rest)) = self.kept.split_first() {
-            if first.last() >= prefix.addr() {
-                return match first {
-                    first if first.covers(&prefix) => Kept::Whole,
-                    first if prefix.covers(first) => Kept::Part,
-                    _ => Kept::Nothing,
-                };
-            }
-            self.kept = rest;
+        match self.next_kept(prefix.addr()) {
+            Some(first) if first.covers(&prefix) => Kept::Whole,
+            Some(first) if prefix.covers(first) => Kept::Part,
+            _ => Kept::Nothing,
         }
-        Kept::Nothing
     }
 }
 
@@ -105,10 +166,13 @@ impl<G: Grace> Builder<'_, G> {
             return Ok(());
         }
         let kept = kept(prefix_store, change);
-        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
+        let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         let prefix = change.prefix;
         for slot in slots.filter(|slot| is_meant(*slot)) {
             let word = first + slot;
+            // If it is a value, the line is of no use.
+            let later = load(self.nodes.words, (word + AHEAD) as u32 * 4);
+            ahead(self.nodes.words, ((later & REF_OFFSET) * UNIT) as usize / 4);
             let entry = self.entry(word);
             // Most need no look at what keeps its value.
             if entry & REF_NODE == 0 && entry != fill.from {
@@ -136,7 +200,7 @@ impl<G: Grace> Builder<'_, G> {
             return Ok((entry != change.after()).then_some(change.after()));
         }
         let kept = kept(prefix_store, change);
-        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
+        let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         self.fill(&mut fill, entry, change.prefix.addr(), depth, published_words)
     }
 
@@ -151,7 +215,7 @@ impl<G: Grace> Builder<'_, G> {
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         let kept = kept(prefix_store, change);
-        let mut fill = Fill { prefix_store, from: change.before(), to: change.after(), kept: &kept };
+        let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         self.fill_slots(&mut fill, entry, change.prefix.addr().masked(depth), depth, slots, published_words)
     }
 
@@ -219,6 +283,12 @@ impl<G: Grace> Builder<'_, G> {
         slots: Range<usize>,
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
+        let is_whole_leaf = self.nodes.kind == NODE6 && kind_of(old) == LEAF6 && slots.len() == 64;
+        if is_whole_leaf
+            && fill.codes_in_place(self.nodes.words, old, Prefix::truncated(addr, depth), published_words)
+        {
+            return Ok(None);
+        }
         let mark = self.pieces.len();
         let entry = self.fill_exceptions(fill, old, addr, depth, &slots, published_words);
         let entry = entry.and_then(|()| self.fill_runs(fill, old, slots, mark, published_words));
@@ -244,8 +314,8 @@ impl<G: Grace> Builder<'_, G> {
         let node = (old & REF_OFFSET) * UNIT;
         let end = depth + kind.stride;
         let starts = starts(self.nodes.words, node, kind);
-        for (run, span) in Spans::new(starts, 1 << kind.stride).enumerate() {
-            let run = run as u32;
+        let first = run_of(self.nodes.words, node, kind, slots.start as u32);
+        for (run, span) in (first..).zip(Spans::within(starts, slots)) {
             let entry = if is_leaf {
                 let codes = load(self.nodes.words, (node + kind.refs + run) & !3);
                 let code = (codes >> (8 * (run % 4))) as u8;
@@ -256,7 +326,14 @@ impl<G: Grace> Builder<'_, G> {
             if entry & REF_NODE == 0 && (entry != fill.from || fill.kept.is_empty()) {
                 continue;
             }
-            for slot in span.start.max(slots.start)..span.end.min(slots.end) {
+            let first_of = |slot| child(addr, depth, kind.stride, slot);
+            let last = || Prefix::truncated(first_of(span.end - 1), end).last();
+            if entry & REF_NODE == 0
+                && fill.next_kept(first_of(span.start)).is_none_or(|kept| kept.addr() > last())
+            {
+                continue;
+            }
+            for slot in span {
                 let below = child(addr, depth, kind.stride, slot);
                 let entry = if entry & REF_NODE != 0 {
                     self.fill(fill, entry, below, end, published_words)?
@@ -351,5 +428,26 @@ impl<G: Grace> Builder<'_, G> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_found() {
+        let bytes = [0, 1, 0x7f, 0x80, 0x81, 0xff];
+        for n in 0..6usize.pow(4) {
+            let word = core::array::from_fn(|at| bytes[n / 6usize.pow(at as u32) % 6]);
+            for byte in bytes {
+                let found = bytes_of(u32::from_le_bytes(word), byte).to_le_bytes();
+                assert_eq!(
+                    found,
+                    word.map(|other| if other == byte { 0xff } else { 0 }),
+                    "{byte} in {word:?}"
+                );
+            }
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::error::Error;
 use super::layout::{self, ImageHeader, Kind, RANGES32_STARTS, Skip, TableHeader};
-use super::words::{self, load, load64, near, near8, near64};
+use super::words::{self, load, load64, near, near_code, near64};
 use crate::Address;
+use core::hint::select_unpredictable;
 use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -112,11 +113,17 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The entry of a ranges or hosts node for the sixteen key bits `bits`.
+    /// The value that a ranges or hosts node has for the sixteen key bits `bits`; 0 in a damaged image.
     #[inline]
-    fn tail4(&self, entry: u32, bits: u32) -> u32 {
-        let node = (entry & layout::REF_OFFSET) as usize * 2;
-        // SAFETY: the caller has checked that the node begins before the guard, which is longer than these nodes.
+    pub(super) fn tail4(&self, entry: u32, bits: u32) -> u32 {
+        let value = self.tail4_entry(entry, bits);
+        if value & layout::REF_NODE == 0 { value } else { 0 }
+    }
+
+    #[inline]
+    fn tail4_entry(&self, entry: u32, bits: u32) -> u32 {
+        let node = (entry & layout::REF_OFFSET).min(self.end) as usize * 2;
+        // SAFETY: the node begins before the guard, which is longer than these nodes.
         unsafe {
             if layout::kind_of(entry) == layout::RANGES {
                 let rest = 0x0000_ffff_0000_ffff - (u64::from(bits) | u64::from(bits) << 32);
@@ -215,7 +222,7 @@ pub struct TableReader<'a, A> {
     pub(super) id: u32,
     key_bits: u16,
     /// The table's header and the root's words.
-    root: &'a [AtomicU32],
+    pub(super) root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
     pub(super) bits: u32,
     addresses: PhantomData<A>,
@@ -231,7 +238,7 @@ impl<A: Address> TableReader<'_, A> {
             return again(self.reader.words, self.id, self.key_bits, addr);
         }
         // It is in the nearest cache, and costs less than a branch that depends on the address.
-        let value = core::hint::select_unpredictable(value != 0, value, fallback);
+        let value = select_unpredictable(value != 0, value, fallback);
         (value != 0).then_some(value)
     }
 
@@ -282,11 +289,10 @@ impl<A: Address> TableReader<'_, A> {
                 let run = words::popcount(starts);
                 let kind = entry >> layout::REF_KIND_SHIFT;
                 if kind == LEAF6_REF {
-                    let code = near8(node, 7 + run);
-                    return self.palette[usize::from(code)].load(Ordering::Acquire);
+                    return self.palette[near_code(node, 0, run)].load(Ordering::Acquire);
                 }
                 if kind == NODE6_REF {
-                    entry = near(node, 1 + run);
+                    entry = near(node, run + 1);
                     if entry & layout::REF_NODE == 0 {
                         return entry;
                     }
@@ -295,12 +301,6 @@ impl<A: Address> TableReader<'_, A> {
             }
         }
         walk4(words, self.palette, entry, addr, depth)
-    }
-
-    /// [`TableReader::find4`] from the root's `entry` on, for the few that a batch leaves over.
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    pub(super) fn walk4(&self, entry: u32, addr: u32) -> u32 {
-        walk4(self.reader.words, self.palette, entry, addr, self.bits)
     }
 
     /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
@@ -353,9 +353,7 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         }
         let kind = layout::kind_of(entry);
         if kind > layout::LEAF6 {
-            // A node where a value belongs: a damaged image. The C header answers the same.
-            let value = reader.tail4(entry, (key >> 48) as u32);
-            return if value & layout::REF_NODE == 0 { value } else { 0 };
+            return reader.tail4(entry, (key >> 48) as u32);
         }
         // SAFETY: `unit` lies before `end`, and no bitmap of 64 runs is longer than the guard behind it.
         unsafe {
@@ -363,8 +361,8 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
             let starts = near64(words, node) << (63 - (key >> 58));
             let run = words::count_ones(starts, reader.popcnt) as usize;
             if kind == layout::LEAF6 {
-                let code = near8(words, node * 4 + 7 + run);
-                return palette[usize::from(code)].load(Ordering::Acquire) & layout::VALUE_MAX;
+                let value = palette[near_code(words, node, run)].load(Ordering::Acquire);
+                return value & layout::VALUE_MAX;
             }
             entry = near(words, node + 1 + run);
         }

@@ -162,25 +162,33 @@ impl Runs {
 
     /// Makes `out` what these runs are with `entry` in the slots `from..to`. `slots` is the node's number of slots.
     pub fn splice(&self, from: usize, to: usize, slots: usize, entry: u32, out: &mut Runs) {
-        out.is_coded = self.is_coded;
-        // Runs before: those that start before `from`.
-        let left = if from == 0 { 0 } else { self.at(from - 1) + 1 };
-        out.len = 0;
-        out.add_all(self, 0..left);
-        for word in 0..4 {
-            out.starts[word] = self.starts[word] & below(word, from);
-        }
+        out.copy_before(self, from);
         out.push(from, entry);
-        if to < slots {
-            let right = self.at(to);
-            out.push(to, self.get(right));
-            out.add_all(self, right + 1..self.len);
+        out.copy_behind(self, to, slots);
+    }
+
+    /// Makes these runs those of `old` up to `slot`.
+    fn copy_before(&mut self, old: &Runs, slot: usize) {
+        self.is_coded = old.is_coded;
+        self.len = 0;
+        self.add_all(old, 0..if slot == 0 { 0 } else { old.at(slot - 1) + 1 });
+        for word in 0..4 {
+            self.starts[word] = old.starts[word] & below(word, slot);
+        }
+    }
+
+    /// Adds the runs of `old` from `slot` on, of `count` slots.
+    fn copy_behind(&mut self, old: &Runs, slot: usize, count: usize) {
+        if slot < count {
+            let right = old.at(slot);
+            self.push(slot, old.get(right));
+            self.add_all(old, right + 1..old.len);
             for word in 0..4 {
-                out.starts[word] |= self.starts[word] & !below(word, to + 1);
+                self.starts[word] |= old.starts[word] & !below(word, slot + 1);
             }
         }
-        if out.is_coded {
-            out.pad();
+        if self.is_coded {
+            self.pad();
         }
     }
 
@@ -195,38 +203,28 @@ impl Runs {
         pieces: &[Piece],
         count: usize,
     ) {
-        self.clear();
-        self.is_coded = old.is_coded;
+        self.copy_before(old, slots.start);
         let mut pieces = pieces.iter().peekable();
-        for (run, span) in Spans::new(old.starts, count).enumerate() {
-            let (entry, start, end) = (old.get(run), span.start, span.end);
-            let inside = start.max(slots.start)..end.min(slots.end);
-            if inside.is_empty() || (entry != from && entry & REF_NODE == 0) {
-                self.push(start, entry);
+        let runs = (old.at(slots.start)..).zip(Spans::within(old.starts, &slots));
+        for (entry, span) in runs.map(|(run, span)| (old.get(run), span)) {
+            if entry != from && entry & REF_NODE == 0 {
+                self.push(span.start, entry);
                 continue;
             }
-            if start < inside.start {
-                self.push(start, entry);
-            }
             let all = if entry == from { to } else { entry };
-            let mut at = inside.start;
-            while let Some(piece) = pieces.next_if(|piece| usize::from(piece.from) < inside.end) {
+            let mut at = span.start;
+            while let Some(piece) = pieces.next_if(|piece| usize::from(piece.from) < span.end) {
                 if at < piece.from.into() {
                     self.push(at, all);
                 }
                 self.push(piece.from.into(), piece.entry);
                 at = piece.to.into();
             }
-            if at < inside.end {
+            if at < span.end {
                 self.push(at, all);
             }
-            if inside.end < end {
-                self.push(inside.end, entry);
-            }
         }
-        if self.is_coded {
-            self.pad();
-        }
+        self.copy_behind(old, slots.end, count);
     }
 
     /// Whether `slot` leads to a node.
@@ -331,22 +329,23 @@ pub(super) struct Spans {
     starts: [u64; 4],
     /// Start of the run to come.
     next: usize,
-    /// Slots of the node.
-    count: usize,
+    /// The end of the last.
+    end: usize,
 }
 
 impl Spans {
-    /// Of a node of `count` slots.
-    pub fn new(starts: [u64; 4], count: usize) -> Self {
-        let mut spans = Self { starts, next: 0, count };
-        spans.next = spans.start();
-        spans
+    /// Of the runs in `slots`, which the first and the last may reach beyond.
+    pub fn within(mut starts: [u64; 4], slots: &Range<usize>) -> Self {
+        for (word, bits) in starts.iter_mut().enumerate() {
+            *bits &= !below(word, slots.start + 1) & below(word, slots.end);
+        }
+        Self { starts, next: slots.start, end: slots.end }
     }
 
     /// Takes out the first start.
     fn start(&mut self) -> usize {
-        let Some(word) = (self.next / 64..self.count / 64).find(|word| self.starts[*word] != 0) else {
-            return self.count;
+        let Some(word) = (self.next / 64..self.end.div_ceil(64)).find(|word| self.starts[*word] != 0) else {
+            return self.end;
         };
         let bits = self.starts[word];
         self.starts[word] = bits & (bits - 1);
@@ -359,7 +358,7 @@ impl Iterator for Spans {
 
     fn next(&mut self) -> Option<Range<usize>> {
         let start = self.next;
-        (start < self.count).then(|| {
+        (start < self.end).then(|| {
             self.next = self.start();
             start..self.next
         })
@@ -382,21 +381,17 @@ fn below(word: usize, slot: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use alloc::vec::Vec;
 
-    fn slots(runs: &Runs, count: usize) -> Vec<u32> {
+    fn slots_of(runs: &Runs, count: usize) -> Vec<u32> {
         (0..count).map(|slot| runs.refs()[runs.at(slot)]).collect()
     }
 
     #[test]
     fn splice_matches_the_slots() {
-        let mut seed = 1u64;
-        let mut random = move |below: u64| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed % below
-        };
+        let mut random = Random(1);
+        let mut random = |below: u64| random.below(below as usize) as u64;
         let (mut runs, mut out) = (Runs::new(), Runs::new());
         for round in 0..20_000 {
             let count = if round % 2 == 0 { 64 } else { 256 };
@@ -405,14 +400,46 @@ mod tests {
                 want[random(count as u64) as usize] = REF_NODE | 9;
             }
             runs.of_slots(&want);
-            assert_eq!(slots(&runs, count), want);
+            assert_eq!(slots_of(&runs, count), want);
             let from = random(count as u64) as usize;
             let to = from + 1 + random((count - from) as u64) as usize;
             let entry = random(3) as u32;
             want[from..to].fill(entry);
             runs.splice(from, to, count, entry, &mut out);
-            assert_eq!(slots(&out, count), want, "{from}..{to}");
+            assert_eq!(slots_of(&out, count), want, "{from}..{to}");
             runs.of_slots(&want);
+            assert_eq!((out.len(), out.starts()), (runs.len(), runs.starts()), "as few runs as can be");
+        }
+    }
+
+    #[test]
+    fn fill_matches_the_slots() {
+        let mut random = Random(2);
+        let (mut runs, mut out) = (Runs::new(), Runs::new());
+        for round in 0..20_000 {
+            let count = if round % 2 == 0 { 64 } else { 256 };
+            let mut want: Vec<u32> = (0..count).map(|_| (random.below(3) * random.below(2)) as u32).collect();
+            if round % 5 == 0 {
+                want[random.below(count)] = REF_NODE | 9;
+            }
+            runs.of_slots(&want);
+            let start = random.below(count);
+            let slots = start..start + 1 + random.below(count - start);
+            let [from, to] = [(); 2].map(|()| random.below(3) as u32);
+            // A piece is part of a node's slots, or of those that have the one value.
+            let at = slots.start + random.below(slots.len());
+            let may_be_piece = want[at] == from || want[at] & REF_NODE != 0;
+            for entry in want[slots.clone()].iter_mut().filter(|entry| **entry == from) {
+                *entry = to;
+            }
+            let mut pieces = Vec::new();
+            if round % 3 == 0 && may_be_piece {
+                pieces.push(Piece { from: at as u16, to: at as u16 + 1, entry: random.below(3) as u32 });
+                want[at] = pieces[0].entry;
+            }
+            out.fill(&runs, slots.clone(), from, to, &pieces, count);
+            runs.of_slots(&want);
+            assert_eq!(slots_of(&out, count), want, "{from} to {to} in {slots:?} but {pieces:?}");
             assert_eq!((out.len(), out.starts()), (runs.len(), runs.starts()), "as few runs as can be");
         }
     }

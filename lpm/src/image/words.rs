@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::layout::{GUARD, UNIT};
+use super::layout::{GUARD, NODE6, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to. The language promises that for relaxed loads only; on these
@@ -53,6 +53,19 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
     unsafe { words.get_unchecked(at) }.load(Ordering::Acquire)
 }
 
+/// Asks for the line of the word at index `at`, wherever that is, without waiting for it.
+#[inline(always)]
+pub(super) fn ahead(words: &[AtomicU32], at: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: loads nothing, wherever it points to.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(at).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (words, at);
+}
+
 /// Loads the 64 bits at word index `at`, an even number.
 ///
 /// # Safety
@@ -68,17 +81,40 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
     unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
 }
 
-/// Loads the byte at byte offset `at`.
+/// Loads the byte of run `run`, counted from 1, of a leaf6 at word index `node`.
 ///
 /// # Safety
 ///
 /// As [`near`], for the word that the byte lies in.
 #[inline(always)]
-pub(super) unsafe fn near8(words: &[AtomicU32], at: usize) -> u8 {
-    // The whole word, as a writer may store it meanwhile: accesses of different sizes must not race. Of the shift its last five bits
-    // count: eight times the byte's place in the word.
+pub(super) unsafe fn near_code(words: &[AtomicU32], node: usize, run: usize) -> usize {
+    const CODES: usize = NODE6.refs as usize - 1;
+    let at = node.wrapping_mul(4).wrapping_add(run);
+    debug_assert!(at.wrapping_add(CODES) / 4 < words.len());
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // A writer may store the whole word meanwhile, and atomic accesses of different sizes must not race. To this processor, a load of one
+    // byte is the load of its word. So it is what a load of the word and a shift may compile to, which the compiler does not see.
     // SAFETY: the caller's promise.
-    unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as u8
+    unsafe {
+        let code: usize;
+        core::arch::asm!(
+            "movzx {code:e}, byte ptr [{words} + {at} + {codes}]",
+            code = lateout(reg) code,
+            words = in(reg) words.as_ptr(),
+            at = in(reg) at,
+            codes = const CODES,
+            options(readonly, nostack, preserves_flags),
+        );
+        core::hint::assert_unchecked(code <= 0xff);
+        code
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let at = at.wrapping_add(CODES);
+        // Of the shift the last five bits count: eight times the byte's place in the word.
+        // SAFETY: the caller's promise.
+        unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as usize & 0xff
+    }
 }
 
 /// Number of set bits, by the instruction if `popcnt` is set: the processor has it.
@@ -109,6 +145,17 @@ pub(super) unsafe fn popcount(bits: u64) -> usize {
     {
         bits.count_ones() as usize
     }
+}
+
+/// The positions of the set bits below the N-th.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+pub(super) fn ones<const N: usize>(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (at < N).then_some(at)
+    })
 }
 
 /// Whether [`popcount`] may be used. Asks the processor once.

@@ -68,6 +68,21 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
         }
     }
 
+    /// Calls `each` with the prefixes that `outer` covers, itself included, and their values, in order.
+    pub fn each_inside(&self, outer: &Prefix<A>, each: &mut impl FnMut(Prefix<A>, u32)) {
+        match self {
+            Self::Bucket(bucket) => {
+                for entry in bucket.from(outer, false) {
+                    if entry.is_free() || !outer.contains(entry.addr()) {
+                        break;
+                    }
+                    each(Prefix::truncated(entry.addr(), entry.len()), entry.value());
+                }
+            }
+            Self::Node(node) => node.each_inside(outer, each),
+        }
+    }
+
     /// Adds, changes or removes; returns what there was and is around it.
     pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         match self {
@@ -240,6 +255,25 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
             Err(addr.cmp(&self.addr))
         } else {
             Ok(addr.bits_at(self.depth, self.bits))
+        }
+    }
+
+    fn each_inside(&self, outer: &Prefix<A>, each: &mut impl FnMut(Prefix<A>, u32)) {
+        let first = match self.slot(outer.addr()) {
+            Ok(slot) => slot,
+            Err(side) if side.is_gt() => return,
+            Err(_) => 0,
+        };
+        let last = match self.slot(outer.last()) {
+            Ok(slot) => slot,
+            Err(side) if side.is_lt() => return,
+            Err(_) => self.slots.len() - 1,
+        };
+        let least = outer.len().saturating_sub(self.depth);
+        for slot in first..=last {
+            let own = (self.begins(slot).max(least)..self.bits).filter_map(|len| self.own(slot, len));
+            own.for_each(|(prefix, value)| each(prefix, value));
+            self.slots[slot].each_inside(outer, each);
         }
     }
 

@@ -105,6 +105,7 @@ impl<A: Address, const BUCKET: usize> Twin<A, BUCKET> {
         {
             let expected = || model.range(outer..=Prefix::host(outer.last())).map(item);
             assert!(prefix_store.within(outer).eq(expected()), "{outer}");
+            assert!(prefix_store.inside(outer).into_iter().eq(expected()), "{outer}");
             assert!(prefix_store.within(outer).rev().eq(expected().rev()), "{outer}");
         }
         for prefix in [prefix, Prefix::host(addr)] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trieline_lpm::{Epochs, HeapMemory, Image, Prefix, Reader, Table, TableReader};
+use trieline_lpm::{Epochs, HeapMemory, Image, Prefix, Table, TableReader};
 
 use super::engine::{BATCH, Change, Engine, ReadWhile, Search};
 use crate::{Error, Result, tables::generate::Wide};
@@ -33,22 +33,21 @@ fn failed(error: trieline_lpm::Error) -> Error {
     Error::Image(error.to_string())
 }
 
-/// The reader that a caller takes once for many lookups.
-pub struct Taken<'a, A: Wide> {
-    reader: Reader<'a>,
-    /// None if there were no such table.
-    table: Option<TableReader<'a, A>>,
-}
+/// The reader that a caller takes once for many lookups; None if there were no such table.
+pub struct Taken<'a, A: Wide>(Option<TableReader<'a, A>>);
 
 impl<A: Wide> Search<A> for Taken<'_, A> {
     #[inline(always)]
     fn lookup(&self, addr: A) -> u32 {
-        self.table.as_ref().and_then(|table| table.lookup(addr)).unwrap_or(0)
+        self.0.as_ref().and_then(|table| table.lookup(addr)).unwrap_or(0)
     }
 
     #[inline(always)]
     fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
-        self.reader.lookup_batch(ID, addrs, values);
+        match &self.0 {
+            Some(table) => table.lookup_batch(addrs, values),
+            None => values.fill(0),
+        }
     }
 }
 
@@ -60,8 +59,7 @@ impl<A: Wide> Engine<A> for Ours<A> {
         Self: 'a;
 
     fn search(&self) -> Taken<'_, A> {
-        let reader = self.image.reader();
-        Taken { reader, table: reader.table(ID) }
+        Taken(self.image.reader().table(ID))
     }
 
     fn apply(&mut self, changes: &[Change<A>]) -> Option<bool> {
