@@ -186,7 +186,7 @@ fn hundredths(value: Option<f64>) -> String {
 
 impl Report for Outcome {
     fn tables(&self) -> Vec<Table> {
-        vec![table(&self.rows, 5, &COLUMNS), table(&self.more.updates, 3, &UPDATES)]
+        vec![table(&self.rows, 5, &COLUMNS), table(&self.more.updates, 3, &UPDATES).titled("Updates")]
     }
 
     fn notes(&self) -> String {
