@@ -99,7 +99,7 @@ fn clang() -> Result<PathBuf, String> {
 }
 
 /// The names of the maps that the object declares: a constant for each that is pinned, and the list of them. A map with
-/// `scratch` in its name is a CPU's working memory and not pinned; one with a dot is a section, which has no declaration.
+/// `scratch` in its name is a CPU's working memory and not pinned. One with a dot is a section, which has no declaration.
 fn map_names(object: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let object = ObjectBuilder::default().open_file(object)?;
     let names = object.maps().map(|map| map.name().to_string_lossy().into_owned());

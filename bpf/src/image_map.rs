@@ -42,7 +42,7 @@ const TRIAL_BYTES: u64 = 1 << 16;
 pub enum ImageMapType {
     /// BPF arena (Linux 6.9): up to 4 GiB, pages are filled when first touched.
     Arena,
-    /// Memory-mapped BPF array of one element (older than what the program needs; tested on Linux 6.1): up to 512 MiB, all of it
+    /// Memory-mapped BPF array of one element (older than what the program needs; tested on Linux 6.1). It has up to 512 MiB, all of it
     /// taken at once.
     Array,
 }
@@ -127,7 +127,7 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is only read and written by atomic operations or by the one
+// SAFETY: the mapping belongs to the process, not to a thread. It is only read and written by atomic operations or by the one
 // owner of the records.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -188,7 +188,7 @@ impl Drop for Mapping {
 pub struct ImageMemory(Arc<Mapping>);
 
 // SAFETY: the kernel zeroes the pages of both maps. The mapping is page-aligned, readable and writable, and stays where it is
-// until the last clone is dropped; this crate hands its bytes out only here, as atomics.
+// until the last clone is dropped. This crate hands its bytes out only here, as atomics.
 unsafe impl Memory for ImageMemory {
     fn words(&self) -> &[AtomicU32] {
         // SAFETY: see above.
@@ -260,7 +260,7 @@ impl ImageMap {
         }
     }
 
-    /// A new map for an image: of `map_type`, or an arena where the kernel has one and else an array, then of at most 512 MiB.
+    /// A new map for an image: of `map_type`, or an arena where the kernel has one, else an array, then of at most 512 MiB.
     pub fn choose(map_type: Option<ImageMapType>, bytes: u64) -> Result<Self> {
         let chosen = map_type.unwrap_or(ImageMapType::Arena);
         let reason = match chosen.probe() {

@@ -76,8 +76,8 @@ impl fmt::Display for KeyType {
     }
 }
 
-/// Whether a type is one that addresses are kept in. That is a number (`__u32`, `__be32`), an array of bytes or of parts of an
-/// IPv6 address (`__u32[4]`), or a struct or union of nothing else (`struct in_addr`, `struct in6_addr`).
+/// Whether a type is one that addresses are kept in. That is a number (`__u32`, `__be32`), or an array of bytes or of parts of an IPv6
+/// address (`__u32[4]`). Or it is a struct or union of nothing else (`struct in_addr`, `struct in6_addr`).
 fn is_address(btf: &Btf<'_>, kind: BtfType<'_>) -> bool {
     let kind = kind.skip_mods_and_typedefs();
     if Int::try_from(kind).is_ok() {

@@ -143,7 +143,7 @@ impl LpmTrie {
     }
 
     /// Reads it until two readings in a row are the same, at most three times. A program or a process may change it meanwhile: then
-    /// [`Reading::changing`] is set, and the entries are the last reading, which perhaps never stood there at one moment. O(entries).
+    /// [`Reading::changing`] is set. The entries are then the last reading, which perhaps never stood there at one moment. O(entries).
     pub fn read(&self) -> Result<Reading> {
         let mut last = self.once()?;
         for _ in 1..READINGS {

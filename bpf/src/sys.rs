@@ -124,7 +124,7 @@ pub fn program_maps(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Bytes of a map's key, and of its value as user space sees it: per-CPU maps have one for each CPU, each a multiple of 8.
+/// Bytes of a map's key, and of its value as user space sees it. Per-CPU maps have a value for each CPU, each a multiple of 8.
 fn element(fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
     const PER_CPU: [u32; 4] = [
         sys::BPF_MAP_TYPE_PERCPU_HASH,

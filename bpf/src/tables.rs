@@ -21,7 +21,7 @@ const PIN: &str = "image";
 pub struct Options {
     /// The map type; `None`: an arena where the kernel has one, else an array.
     pub map_type: Option<ImageMapType>,
-    /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB; an array
+    /// Size of all tables together, bytes: a power of two from 64 KiB. An arena takes memory only as it fills, up to 4 GiB. An array
     /// takes all of it at once and has at most 512 MiB.
     pub bytes: u64,
     /// Tables there can be, with the ids 0 ... `tables`-1.

@@ -1,4 +1,4 @@
-//! One writer, readers on every CPU. Each answer is the one before or the one after a change that is under way, and no block is used
+//! One writer, readers on every CPU. Each answer is the one before or after a change that is under way, and no block is used
 //! again before its grace period. TRIELINE_LOAD_SECONDS sets the seconds in each map type (4), TRIELINE_LOAD_RATE the changes a second
 //! (10,000).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]

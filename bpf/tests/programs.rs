@@ -1,5 +1,5 @@
-//! The code of each lookup in the kernel: bytes of machine code and instructions that its verifier followed, held against the record in
-//! `programs.txt`; 10 % more fails. TRIELINE_RECORD=1 makes a new record.
+//! The code of each lookup in the kernel: bytes of machine code and instructions that its verifier followed. They are held against the
+//! record in `programs.txt`; 10 % more fails. TRIELINE_RECORD=1 makes a new record.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;

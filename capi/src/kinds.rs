@@ -112,7 +112,7 @@ unsafe fn make<A: CKey>(
     // SAFETY: the caller promises it.
     let prefixes = unsafe { prefixes::<A>(kind.bits(), entries, count) }?;
     let table = Table::<A>::create_narrow(image, id, kind.bits(), prefixes)?;
-    // A C program learns of it by an error, and knows whether no answer is better than an old one: not so for a list to block.
+    // A C program learns of it by an error. It knows whether no answer is better than an old one: not so for a list to block.
     Ok(Box::new(table.refuse_when_full()))
 }
 

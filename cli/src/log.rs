@@ -1,5 +1,5 @@
-//! The log of `trielined`: lines of text on standard error, or entries of the journal with a field for each value, never more than the
-//! limits allow.
+//! The log of `trielined`: lines of text on standard error, or entries of the journal with a field for each value. It never has more
+//! than the limits allow.
 
 mod kept;
 mod limit;

@@ -30,8 +30,8 @@ pub enum NodeCommand {
     Check(crate::check::CheckArgs),
     /// Compare kernel routes with what packets meet, and repair
     ///
-    /// trielined dumps the kernel's routes once more, compares them with its own, looks each prefix up in the tables that packets meet, and compares
-    /// each action. It goes on forwarding and following meanwhile.
+    /// trielined dumps the kernel's routes once more and compares them with its own. It looks each prefix up in the tables that packets
+    /// meet, and compares each action. It goes on forwarding and following meanwhile.
     #[command(
         after_help = "It needs root; with --no-repair, group trieline may use it. Exit codes: 0 equal; 1 different, or it failed; 2 the command line is wrong."
     )]

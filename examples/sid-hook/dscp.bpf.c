@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * A SID hook for trieline, to be copied. The last byte of the SID, its argument, becomes the DSCP of the IPv4
- * packet inside. fd00:a::2e marks it EF (46); an argument above 63 drops the packet.
+ * packet inside. SID fd00:a::2e marks it EF (46); an argument above 63 drops the packet.
  *
  * The contract is trieline/sid_hook.h.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Makes the frames of many flows in a given order, each with its flow's sequence number. BPF_PROG_TEST_RUN
- * with live frames calls `send` once a frame. Several senders, each of its own object, begin at one time:
- * until then, and after its last frame, a sender drops what it is called for.
+ * with live frames calls `send` once a frame. Several senders, each of its own object, begin at one time.
+ * Until then, and after its last frame, a sender drops what it is called for.
  */
 #include "kernel.h"
 #include "intf.h"

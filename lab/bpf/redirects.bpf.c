@@ -29,8 +29,8 @@ struct bpf_prog;
 const volatile __u32 namespace SEC(".rodata.namespace") = 0;
 struct lab_redirects redirects SEC(".bss.redirects");
 
-/* Once for a frame that the kernel does not redirect: to a device that is down, that it exceeds the MTU of,
- * or that is not there. */
+/* Once for a frame that the kernel does not redirect. Its device is down or not there, or the frame exceeds
+ * the device's MTU. */
 SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(refused, const struct net_device *from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Receive side scaling done by programs, since a veth has no hash of its own. `steer` does what a NIC does:
- * it hashes chosen fields (Toeplitz), asks an indirection table of 128 entries, and hands the frame to that
+ * Receive side scaling done by programs, since a veth has no hash of its own. `steer` does what a NIC does.
+ * It hashes chosen fields (Toeplitz), asks an indirection table of 128 entries, and hands the frame to that
  * queue's CPU. `arrive` runs there and counts by flow. flows.bpf.c makes the frames.
  */
 #include "kernel.h"
@@ -101,8 +101,7 @@ int steer(struct xdp_md *ctx)
 
 /*
  * On the queue's CPU. A flow that always comes to one CPU has one writer. Where packets of a flow come to
- * several, the additions stay exact and `next` may lag by a packet, so `reordered` is at most a little too
- * low.
+ * several, the additions stay exact. `next` may lag by a packet, so `reordered` is at most a little too low.
  */
 SEC("xdp/cpumap")
 int arrive(struct xdp_md *ctx)

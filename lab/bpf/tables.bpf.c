@@ -310,7 +310,7 @@ static long step_delete4(__u64 i, struct lab_loop *loop)
 #endif
 
 /*
- * Lookups in batches of n: the addresses of a batch depend on the answers of the batch before, as a packet's
+ * Lookups in batches of n. The addresses of a batch depend on the answers of the batch before, as a packet's
  * second lookup may on its first. The sum stays below 2^63, which the compiler does not know.
  */
 #if defined(LAB_LPM_TRIE)

@@ -1,5 +1,5 @@
-//! A global allocator that counts what each thread holds, and can ask for huge pages: so every structure's memory is measured the same
-//! way, and none wins by its pages.
+//! A global allocator that counts what each thread holds, and can ask for huge pages. So every structure's memory is measured the same way,
+//! and none wins by its pages.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -24,8 +24,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The allocator; a program that runs the experiment `engines` installs it with `#[global_allocator]`.
 ///
-/// Small blocks are the system allocator's; blocks of a MiB and more are mappings of their own, zeroed by the kernel when they are
-/// first touched.
+/// Small blocks are the system allocator's. Blocks of a MiB and more are mappings of their own, zeroed by the kernel when they are first
+/// touched.
 #[derive(Debug)]
 pub struct Counting;
 

@@ -73,8 +73,8 @@ pub fn last_cpu() -> Result<u32> {
     Ok(online.trim().rsplit([',', '-']).next().and_then(|cpu| cpu.parse().ok()).unwrap_or(0))
 }
 
-/// An even and an odd CPU that this thread may run on: a veth with two queues takes what they send to its first and to its second
-/// one. An error if there are no two.
+/// An even and an odd CPU that this thread may run on. A veth with two queues takes what they send to its first and to its second one. An
+/// error if there are no two.
 pub(crate) fn two_cpus() -> Result<[usize; 2]> {
     let may = sched_getaffinity(None).during(|| "cannot read this thread's CPUs".into())?;
     let cpus = || (0..CpuSet::MAX_CPU).filter(|cpu| may.is_set(*cpu));

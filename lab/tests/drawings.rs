@@ -52,7 +52,7 @@ impl Lies for Rect {
     }
 }
 
-/// Texts are in the picture and touch no other text and no edge; boxes hold a text wholly or not at all, and touch no other box.
+/// Texts are in the picture and touch no other text and no edge. Boxes hold a text wholly or not at all, and touch no other box.
 fn check(drawing: &Drawing) {
     let picture = Rect { x: 0.0, y: 0.0, width: drawing.width, height: drawing.height };
     let (mut texts, mut boxes, mut edges) = (Vec::new(), Vec::new(), Vec::new());

@@ -111,7 +111,7 @@ fn first_pixel(png: &[u8]) -> [u8; 3] {
 /// The width of a phone.
 const PHONE: &str = "390";
 
-/// Writes a page that holds `html` in a frame as wide as a phone, and notes how wide the frame is and how wide its content. The content itself
+/// Writes a page that holds `html` in a frame as wide as a phone. Notes how wide the frame is and how wide its content. The content itself
 /// allows no script, so a copy gets one.
 fn framed(html: &str, folder: &Path) -> PathBuf {
     let note = "<script>parent.postMessage(innerWidth + ' ' + document.documentElement.scrollWidth, '*')</script></body>";

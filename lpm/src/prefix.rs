@@ -10,8 +10,8 @@ use core::str::FromStr;
 /// `TL_VALUE_MAX`: the largest value of a prefix.
 pub const VALUE_MAX: u32 = 0x7fff_ffff;
 
-/// The key that a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`), and
-/// [`Key`](crate::Key) for any other width.
+/// The key that a table is searched for: `u32` for IPv4 and `u128` for IPv6, integers in host order (192.0.2.1 is `0xc0000201`). For any
+/// other width it is [`Key`](crate::Key).
 pub trait Address: Copy + Ord + Hash + fmt::Debug + Send + Sync + 'static + Stored {
     /// Width in bits, 1 ... 2048.
     const WIDTH: u16;

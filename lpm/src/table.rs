@@ -21,7 +21,7 @@ use root::Root;
 /// that only remove prefixes are never refused, so that a route that is gone does not stay. A sixteenth of the image (at most 1 MiB) is
 /// kept for them. If even that is used up, the table is *withdrawn*. Lookups find nothing in it until the old one's memory has
 /// been reused for the new one, a grace period later at least. So is it when the prefix of length 0 goes, a second root does not fit, and a
-/// reader stays for longer than the writer waits. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
+/// reader stays longer than the writer waits. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
 /// until a later change does. Where no answer is worse than an old one (a list of addresses to block), let such a
 /// removal be refused instead: [`Table::refuse_when_full`].
 #[derive(Debug)]
@@ -214,8 +214,8 @@ impl<A: Address> Table<A> {
         self.root.bits
     }
 
-    /// Lets a removal that the memory does not hold be refused with [`Error::Full`], the table staying as it is, instead of withdrawing
-    /// the table for a while.
+    /// Lets a removal that the memory does not hold be refused with [`Error::Full`], instead of withdrawing the table for a while. The
+    /// table then stays as it is.
     #[must_use]
     pub fn refuse_when_full(mut self) -> Self {
         self.may_withdraw = false;

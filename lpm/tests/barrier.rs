@@ -114,7 +114,7 @@ fn unordered(include: &Path, flags: &[&str], source: &Path) -> (usize, Vec<Strin
     let mut functions: Vec<_> = notes.iter().map(|note| note.function.clone()).collect();
     functions.sort_unstable();
     functions.dedup();
-    // Where a damaged image ends a walk early the answer is a constant 0, and a copy of the note may follow it: there is nothing to order.
+    // Where a damaged image ends a walk early the answer is a constant 0. A copy of the note may follow it: there is nothing to order.
     let is_ordered =
         |name: &String| notes.iter().any(|note| note.function == *name && note.is_found && note.is_added);
     (functions.len(), functions.into_iter().filter(|name| !is_ordered(name)).collect())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Damages an image again and again and looks addresses up in it, for a build with sanitizers (damaged.rs).
- * damaged IMAGE ROUNDS: prints how many lookups ended. */
+ * Usage: damaged IMAGE ROUNDS. Prints how many lookups ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 //! A reader that looks in the middle of every change. After each single store that readers can see, every way to look up gives for
-//! every address the answer from before the change or from after it. And removals, which no lack of memory may refuse.
+//! every address the answer from before or after the change. And removals, which no lack of memory may refuse.
 //!
 //! One thread and no luck: the image calls the reader (`Image::on_publish`).
 

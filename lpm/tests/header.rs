@@ -113,7 +113,7 @@ fn values_that_carry_the_length() {
 }
 
 /// A damaged image may have a ref where a value belongs. `verify` refuses it, in every word. In the nodes at the end of a walk of IPv4
-/// (ranges, hosts) neither C nor Rust takes it for a value: they give the default route's.
+/// (ranges, hosts) neither C nor Rust takes it for a value. Both give the default route's.
 #[test]
 fn a_value_with_a_refs_bit_is_none() {
     const FALLBACK: u32 = 77;

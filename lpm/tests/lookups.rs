@@ -1,4 +1,4 @@
-//! Ten million random lookups over all key widths: every reader says of every address what the list of prefixes says,
+//! Ten million random lookups over all key widths. Every reader says of every address what the list of prefixes says,
 //! in tables of every kind, before and after changes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]

@@ -1,5 +1,5 @@
-//! Tables of odd widths in wider types: the same bytes as tables of a type of just that width, and the oracle's answers from every
-//! reader, before and after changes.
+//! Tables of odd widths in wider types: the same bytes as tables of a type of just that width. Every reader gives the oracle's answers,
+//! before and after changes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

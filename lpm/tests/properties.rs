@@ -192,9 +192,9 @@ fn universe<A: Address>() -> Vec<Prefix<A>> {
         .collect()
 }
 
-/// All 2^15 prefix sets of a 3-bit universe, each reached by one update from the one before (a Gray code), all 8 addresses after
-/// every update, and the image sound. `at` moves the universe down the key, so that it falls into the root, across a node's edge, to
-/// the end. `others` stay: more prefixes make other kinds of nodes. Returns the kinds that occurred.
+/// All 2^15 prefix sets of a 3-bit universe, each reached by one update from the one before (a Gray code). Checks all 8 addresses after
+/// every update, and that the image is sound. `at` moves the universe down the key, so that it falls into the root, across a node's edge,
+/// to the end. `others` stay: more prefixes make other kinds of nodes. Returns the kinds that occurred.
 fn exhaustive<A: Key>(at: u16, others: &[(Prefix<A>, u32)]) -> BTreeSet<&'static str> {
     let memory = HeapMemory::new(1 << 20);
     let shift = |p: &Prefix<A>| {

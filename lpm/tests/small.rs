@@ -1,5 +1,5 @@
 //! Small tables of every kind through the unsafe code, also with damage, and readers beside a writer. They are small enough for miri
-//! (`./dev miri`), which finds errors without a wrong answer: loads outside the memory, data races, references that must not alias.
+//! (`./dev miri`). It finds errors without a wrong answer: loads outside the memory, data races, references that must not alias.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

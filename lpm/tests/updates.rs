@@ -1,5 +1,5 @@
-//! Long random streams of changes over every key width. After each batch the image is sound, the lookups (one by one, in batches,
-//! portable and not) say what the prefixes say, and it has not grown.
+//! Long random streams of changes over every key width. After each batch the image is sound and has not grown. The lookups (one by one, in
+//! batches, portable and not) say what the prefixes say.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

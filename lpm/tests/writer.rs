@@ -1,4 +1,4 @@
-//! The promises of one writer: nothing half-applied if the memory runs out, nothing reused before its grace period, and a successor that
+//! The promises of one writer: nothing half-applied if the memory runs out, nothing reused before its grace period. And a successor that
 //! takes over from a killed writer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -378,7 +378,7 @@ fn an_image_that_is_not_aligned_is_refused() {
     assert!(Reader::new(sound).is_ok());
 }
 
-/// A large table has chunks of its own: all of them come back at once, after the grace period and not before, while another table
+/// A large table has chunks of its own. All of them come back at once, after the grace period and not before, while another table
 /// stays as it is.
 #[test]
 fn a_large_table_is_freed_beside_live_ones() {

@@ -25,8 +25,8 @@ enum Limit {
     Memory,
 }
 
-/// One attempt to open, in a process of its own: libbpf remembers for good what it found out about the kernel, also when that
-/// was a lack of descriptors.
+/// One attempt to open, in a process of its own: libbpf remembers for good what it found out about the kernel. That holds for
+/// a lack of descriptors too.
 #[test]
 #[ignore = "run by nothing_half_done_stays"]
 fn attempt() {

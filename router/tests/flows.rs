@@ -1,6 +1,6 @@
-//! The fields that distinguish flows when they choose among next hops: the kernel's own choice and XDP's, for pairs of packets that differ
-//! in one field. Both take another way for some of the pairs, or neither for any, under each `fib_multipath_hash_policy` and a number of
-//! fields.
+//! The fields that distinguish flows when they choose among next hops. The kernel's own choice and XDP's are compared, for pairs of
+//! packets that differ in one field. Both take another way for some of the pairs, or neither for any, under each
+//! `fib_multipath_hash_policy` and a number of fields.
 #![allow(clippy::unwrap_used)]
 
 mod common;

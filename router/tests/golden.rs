@@ -349,7 +349,7 @@ fn jumbo_frames(map_type: ImageMapType) -> &'static str {
     seen
 }
 
-/// A packet with TCP or UDP behind its IP header, whose checksum is that of the pseudo header alone, as a sender leaves it to a device.
+/// A packet with TCP or UDP behind its IP header. Its checksum is that of the pseudo header alone, as a sender leaves it to a device.
 fn csum_partial(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
     let v4 = packet[0] >> 4 == 4;
     let (l4, addresses) = if v4 { (20, 12..20) } else { (40, 8..40) };
@@ -404,7 +404,7 @@ fn checksums(bench: &mut Bench) -> &'static str {
     "csum_partial"
 }
 
-/// Packets that the kernel has something to say about: they go back to where a sender on the link could reach the next hop itself, or
+/// Packets that the kernel has something to say about. They go back to where a sender on the link could reach the next hop itself, or
 /// ask for a neighbour. Packets that it would not answer are forwarded.
 fn answered(map_type: ImageMapType) -> [&'static str; 2] {
     let srv6 = srv6_routes(&adjacency(LO), [0, 1]);

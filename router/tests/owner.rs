@@ -437,7 +437,7 @@ fn grace_period_waits_for_running_programs() {
     assert!(updates > 100 && local > 0 && unresolved > 0);
 }
 
-/// A tagged port that is set again stays where it is, so that a packet that holds it never finds another's; a cleared place is used again,
+/// A tagged port that is set again stays where it is, so that a packet that holds it never finds another's. A cleared place is used again,
 /// for another tag.
 #[test]
 fn tagged_ports_keep_their_places() {

@@ -1,5 +1,5 @@
-//! Golden packets for lookup ids of several tables: rules by source and destination, `throw`, values that decide by themselves, actions
-//! that name another lookup id; in both map types.
+//! Golden packets for lookup ids of several tables, in both map types. They cover rules by source and destination, `throw`, values that
+//! decide by themselves, and actions that name another lookup id.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Samples of interleaved rounds: every case has its turn in random order, a calibration loop rejects samples of a slow machine, and a median
-//! has an interval. The lab and the tracer measure by it.
+//! Samples of interleaved rounds: every case has its turn in random order. A calibration loop rejects samples of a slow machine, and a
+//! median has an interval. The lab and the tracer measure by it.
 
 mod gate;
 mod rounds;

@@ -108,7 +108,7 @@ impl Bed {
     }
 
     /// Sends `count` UDP packets with a marked payload from the generator. Returns how many of them the node's kernel saw
-    /// (each packet that XDP passes is seen once coming in) and how many of them arrived at the sink.
+    /// and how many of them arrived at the sink. Each packet that XDP passes is seen once coming in.
     pub fn send(&self, to: &str, marker: &str, count: usize) -> Seen {
         let to: SocketAddr = to.parse().expect("an address with a port");
         self.watch(marker.as_bytes(), || {

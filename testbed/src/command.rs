@@ -196,7 +196,7 @@ pub fn run(line: &str) -> Answer {
 
 /// Copies a program that is to be run at its new place.
 ///
-/// A process of its own writes the copy. If this one did, a child that another thread starts meanwhile would inherit the open file, and the
+/// A process of its own writes the copy. If this one did, a child that another thread starts meanwhile would inherit the open file. The
 /// kernel refuses to run a file that is open for writing (ETXTBSY).
 #[track_caller]
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {

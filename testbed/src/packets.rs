@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Every frame the kernel of a namespace handles, in and out, on all its devices.
 ///
-/// In a sink this is what arrived. In a node it is what XDP *passed*: a frame that XDP redirects is never seen by a packet
-/// socket, neither where it came in nor where it leaves.
+/// In a sink this is what arrived. In a node it is what XDP *passed*. A packet socket never sees a frame that XDP
+/// redirects, neither where it came in nor where it leaves.
 pub struct Tap {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Vec<u8>>>,
@@ -164,8 +164,8 @@ pub struct UdpStream {
 }
 
 impl UdpStream {
-    /// Starts sending `per_second` packets a second to `to`; as many fewer as this machine is slower ([`patience`]), since queues overflow
-    /// where the sender alone gets the processor.
+    /// Starts sending `per_second` packets a second to `to`. If this machine is slower ([`patience`]), it sends as many times fewer, since
+    /// queues overflow where the sender alone gets the processor.
     pub fn start(namespace: &Namespace, to: SocketAddr, per_second: u32) -> Self {
         let per_second = f64::from(per_second) / patience();
         let stop = Arc::new(AtomicBool::new(false));

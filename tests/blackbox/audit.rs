@@ -1,5 +1,5 @@
-//! `trieline node audit` and the samples of trielined: a route, an action and the kernel's table are damaged behind trielined's back; each is
-//! found, named and repaired.
+//! `trieline node audit` and the samples of trielined. A route, an action and the kernel's table are damaged behind trielined's back; each
+//! is found, named and repaired.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
-//! The kernel's processing of packets besides routing. The daemon does not forward past netfilter's rules unless `bypass_netfilter` is set,
-//! follows rules that come and go, and names other processing that XDP does not do.
+//! The kernel's processing of packets besides routing. The daemon does not forward past netfilter's rules unless `bypass_netfilter` is set.
+//! It follows rules that come and go, and names other processing that XDP does not do.
 
 use serde_json::Value;
 use trieline_testbed::bed::{Bed, Counts, until_counts};

@@ -125,7 +125,8 @@ fn processing_that_a_start_accepts_is_a_warning() {
     assert!(!about.contains(&&"tc".into()) && !document.to_string().contains("IPsec"), "{document:#}");
 }
 
-/// A device whose driver has native XDP for frames of one buffer alone (a tap): its MTU has a limit, and the command of the finding mends it.
+/// A device whose driver has native XDP for frames of one buffer alone (a tap). Its MTU has a limit, and the command of the finding
+/// mends it.
 #[test]
 fn an_mtu_above_the_drivers_limit_is_no_go() {
     needs_root!();

@@ -1,5 +1,5 @@
-//! Packets that are lost after XDP forwarded them: counted by device and reason, with and without a daemon, and only as long as this node
-//! forwards.
+//! Packets that are lost after XDP forwarded them. They are counted by device and reason, with and without a daemon, and only as long
+//! as this node forwards.
 
 use crate::metrics::scraper::{Server, TEXT};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Devices that take no redirected frames: a veth whose peer has neither GRO nor XDP loses them without a word, so packets to it
+//! Devices that take no redirected frames. A veth whose peer has neither GRO nor XDP loses them without a word, so packets to it
 //! must stay with the kernel. (Linux tells since 6.3; the VM of 6.1 does not run this.)
 
 use trieline_testbed::bed::Bed;

@@ -19,7 +19,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address with a port")
 }
 
-/// kill -9 at 100 random times, also before it has taken over: every packet of both families arrives once and as it was sent, and
+/// kill -9 at 100 random times, also before it has taken over. Every packet of both families arrives once and as it was sent, and
 /// XDP forwards all the time.
 #[test]
 fn killed_at_random_a_hundred_times() {
@@ -93,7 +93,7 @@ fn a_neighbour_that_never_resolves() {
     assert!(daemon::status(&bed.node)["unresolved"].as_u64() >= Some(2));
 }
 
-/// A link that goes down and up all the time: once it stays up the daemon's routes are the kernel's, and packets to the other link
+/// A link that goes down and up all the time. Once it stays up the daemon's routes are the kernel's, and packets to the other link
 /// are all delivered meanwhile.
 #[test]
 fn a_link_that_flaps() {
@@ -182,7 +182,7 @@ fn long_segment_lists_and_unknown_ways() {
     }
 }
 
-/// A table that rules name fills more than half of the image and changes as a whole: while it does not fit, its packets are the kernel's.
+/// A table that rules name fills more than half of the image and changes as a whole. While it does not fit, its packets are the kernel's.
 /// None is decided by the next rule's table.
 #[test]
 fn a_full_image_leads_nowhere_else() {

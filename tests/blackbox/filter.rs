@@ -153,7 +153,7 @@ fn the_filter_that_decides_is_named() {
     }
 }
 
-/// A set is reloaded again and again under a stream that both the old and the new one drop: no packet comes through, and each is counted.
+/// A set is reloaded again and again under a stream that both the old and the new one drop. No packet comes through, and each is counted.
 /// Then with files that are bad: the set in force stays.
 #[test]
 fn a_reload_leaves_no_gap() {

@@ -133,7 +133,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// Sends the same frames through the kernel alone, where many come out, and beside a daemon, where none may; `allowed` are those that the
+/// Sends the same frames through the kernel alone, where many come out, and beside a daemon, where none may. `allowed` are those that the
 /// daemon lets through all the same.
 fn nothing_comes_out(
     what: &str,
@@ -170,7 +170,7 @@ fn nothing_comes_out(
 }
 
 /// The packet behind `headers` of extension headers, in two fragments. The first one ends within a header, whose end and what follows
-/// are harmless in its frame's trailer; in the second they lead to what the packet has.
+/// are harmless in its frame's trailer. In the second they lead to what the packet has.
 fn fragments(packet: &[u8], rng: &mut Random) -> Vec<Vec<u8>> {
     let options = |next: u8, eights: u8| {
         // One option that is passed over: Linux takes at most seven bytes of padding.

@@ -20,7 +20,7 @@ const LINES: usize = 20 + 6;
 /// Changes of a route in one second.
 const CHANGES: u32 = 10_000;
 
-/// A route that comes and goes, a link that goes down and up, an exit that closes and opens, and a client that reloads again and again.
+/// A route comes and goes, a link goes down and up, an exit closes and opens, and a client reloads again and again.
 #[test]
 fn flaps_do_not_flood_the_log() {
     needs_root!();
@@ -88,7 +88,7 @@ fn flaps_do_not_flood_the_log() {
 /// Frames of the flood.
 const ODD: u64 = 50_000;
 
-/// Packets that are cut, mutated, have options, extension headers or segment lists, or come from where they may not: the program counts
+/// Packets that are cut, mutated, have options, extension headers or segment lists, or come from where they may not. The program counts
 /// them, and the daemon logs none.
 #[test]
 fn odd_packets_do_not_flood_the_log() {

@@ -1,4 +1,4 @@
-//! Policy rules by mark: what XDP sees has none, so they are followed as the kernel follows them for the mark 0, until something on
+//! Policy rules by mark: what XDP sees has none. So they are followed as the kernel follows them for the mark 0, until something on
 //! the node may set marks.
 
 use crate::bypass::{has, nft};

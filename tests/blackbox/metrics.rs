@@ -246,7 +246,7 @@ fn sixty_four_devices_are_scraped() {
 fn documentation_alerts_and_dashboard_have_the_names_of_the_server() {
     needs_root!();
     let bed = Bed::routed();
-    // A bed that has a sample of each metric: a filter, a sample of a SID, a way out that XDP does not have, drops, and a firewall.
+    // A bed that has a sample of each metric. It has a filter, a sample of a SID, a way out that XDP does not have, drops, and a firewall.
     bed.node.ip("route add 10.80.0.0/16 via 10.2.0.2");
     bed.node.ip("-6 route add fd00:c::1/128 encap seg6local action End.DT6 table main dev n1");
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Ways out that are more than a gateway: next hop objects, next hops of the other family, `onlink`, MTUs of routes; and
+//! Ways out that are more than a gateway: next hop objects, next hops of the other family, `onlink`, MTUs of routes. Also
 //! neighbours that only XDP uses.
 
 use trieline_testbed::bed::{Bed, until_counts};

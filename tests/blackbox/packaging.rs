@@ -96,7 +96,7 @@ fn systemd_takes_the_units() {
     }
 }
 
-/// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants, follows, reloads, answers,
+/// A daemon with no more capabilities than the unit gives it starts with filters, SID hooks and tenants. It follows, reloads, answers,
 /// restarts and makes new tables. The unit's filter takes away none of its system calls or those of a reload, nor one of its kinds of
 /// sockets.
 #[test]

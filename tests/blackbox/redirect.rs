@@ -1,4 +1,4 @@
-//! Packets that leave by the device they came in by: the kernel tells a sender on the link of a shorter way, so it gets them. XDP forwards
+//! Packets that leave by the device they came in by. The kernel tells a sender on the link of a shorter way, so it gets them. XDP forwards
 //! the others.
 
 use trieline_testbed::bed::{Bed, Counts, until_counts};

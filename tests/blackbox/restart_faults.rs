@@ -58,7 +58,7 @@ fn start_short_of_memory(bed: &Bed, args: &str, nth: usize, log: &Path) -> (Trac
 type Fault = (&'static str, fn(usize) -> usize);
 
 /// Starts a daemon with one failing call of bpf(2), for want of memory: `which` chooses it from the number of calls with `what` in them.
-/// Each try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads), so
+/// Each try follows a daemon with the arguments `before`. Where the machine is busy a start makes other calls (libbpf repeats loads). So
 /// there may be several tries until the fault is that of the call which is meant.
 fn start_with_fault(bed: &Bed, (before, args): (&str, &str), (what, which): Fault, log: &Path) -> Traced {
     let mut nth = 50_000;

@@ -1,5 +1,5 @@
-//! Attributes of routes and neighbours besides prefix and gateway. XDP forwards those that change nothing, follows those that end to their
-//! end, and `node status` names those that only the kernel can follow, with a hint.
+//! Attributes of routes and neighbours besides prefix and gateway. XDP forwards those that change nothing, and follows those that end to
+//! their end. `node status` names those that only the kernel can follow, with a hint.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use trieline_testbed::{craft, eventually, needs_root, packets};
 const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 const MARKER: &[u8] = b"as routed";
 
-/// Every attribute that iproute2 can set on a route or a next hop object, and that changes nothing for a packet that is forwarded, leaves
+/// Attributes that iproute2 can set on a route or a next hop object. Every one that changes nothing for a packet that is forwarded leaves
 /// the route in XDP. So none of them is missing from the lists of what is known.
 #[test]
 fn harmless_attributes_stay_in_xdp() {

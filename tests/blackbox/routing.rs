@@ -1,6 +1,6 @@
-//! Routing daemons: BIRD and FRR as Debian ships them take a table by BGP and put it into the kernel, and the mirror is the kernel's,
+//! Routing daemons: BIRD and FRR as Debian ships them. They take a table by BGP and put it into the kernel, and the mirror is the kernel's,
 //! prefix by prefix. It stays so through the life of a router. A link flaps, a session is reset, a routing daemon is killed and comes back
-//! (graceful restart), a trielined that is killed and comes back meanwhile.
+//! (graceful restart), a trielined is killed and comes back meanwhile.
 //!
 //! The table has 20,000 prefixes. `TRIELINE_BGP_TABLE=FILE` names a file with others, one prefix a line.
 

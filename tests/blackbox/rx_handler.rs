@@ -10,7 +10,7 @@ const DEVICES: &str = "--dev n0 --dev n1 --dev n2";
 /// ```text
 /// [inside] upper0 10.77.0.1 ── n0 [node] n1 ── [sink], the default route
 /// ```
-/// The upper device is made before the daemon starts, and again while it runs; each time it is moved to where the node's netlink does
+/// The upper device is made before the daemon starts, and again while it runs. Each time it is moved to where the node's netlink does
 /// not tell of it.
 fn upper_gets_its_packets(link: &str, named: &str) {
     let bed = Bed::new();

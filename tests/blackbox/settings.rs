@@ -83,7 +83,7 @@ fn the_mtu_of_an_on_link_route_holds() {
     becomes(&bed, "longer than that", &sized(1451), (1, 0, 0));
 }
 
-/// The kernel drops what comes from an address of its own, with or without a reverse path filter, and knows of exceptions: it gets
+/// The kernel drops what comes from an address of its own, with or without a reverse path filter, and knows of exceptions. It gets
 /// all of that.
 #[test]
 fn packets_from_own_addresses_are_the_kernels() {
@@ -305,7 +305,7 @@ fn outer_headers_are_as_set() {
         label(setting);
         (setting, sent())
     });
-    // A label by hash is one, and no other than for the flow's next packet; which one is the hash's, whose key is the kernel's secret.
+    // A label by hash is one, and no other than for the flow's next packet. The hash decides which one; its key is the kernel's secret.
     let reported = |setting: &str, seen: &Seen| {
         let mut frames = seen.sink.clone();
         for frame in frames.iter_mut().filter(|_| setting == "1") {

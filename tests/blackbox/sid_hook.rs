@@ -120,7 +120,7 @@ fn sid_hooks_are_called_before_the_behaviour() {
     );
 }
 
-/// A daemon that starts over the pins of another, with the SID hooks in another order: at no moment is a SID's packet given to
+/// A daemon that starts over the pins of another, with the SID hooks in another order. At no moment is a SID's packet given to
 /// another SID's SID hook.
 #[test]
 fn sid_hooks_in_another_order_are_not_mixed_up() {
@@ -301,7 +301,7 @@ fn sid_hooks_that_are_gone_do_not_stop_a_restart() {
     assert!(eventually(3.0, || captured(&path("samples/look.pcapng")) == 1));
 }
 
-/// As many samples as there is room for: a restart, which cannot give each a place of its own beside the old ones, takes the old places.
+/// As many samples as there is room for. A restart cannot give each a place of its own beside the old ones, so it takes the old places.
 #[test]
 fn many_samples_do_not_stop_a_restart() {
     needs_root!();

@@ -1,4 +1,4 @@
-//! `trieline trace --stamp`: ids written into messages that have none, on real packets between two hosts; all other bytes stay, checksums
+//! `trieline trace --stamp`: ids written into messages that have none, on real packets between two hosts. All other bytes stay, checksums
 //! hold, and whatever was not stamped is counted.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! VRF devices, where the kernel has them (the virtual machines of tests/vm do): tables by device, one VRF behind another, and the
+//! VRF devices, where the kernel has them (the virtual machines of tests/vm do). Tables by device, one VRF behind another, and the
 //! kernel's word for thousands of addresses.
 
 use serde_json::Value;

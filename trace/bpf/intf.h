@@ -73,7 +73,7 @@ enum tr_who {
 /* Beside a record, if bytes are captured: its first ones, as many as `config.capture` allows. */
 struct tr_payload {
 	__u32 captured;
-	__u32 position; /* where the message ends in its stream, modulo 2^32: as TCP numbers its bytes; of
+	__u32 position; /* where the message ends in its stream, modulo 2^32, as TCP numbers its bytes. Of
 			   Unix streams bytes since the socket was first seen; of Unix datagrams their number.
 			   Of TR_QUEUED over TCP where it begins; 0 over UDP, which has none, and with
 			   TR_NO_POSITION */

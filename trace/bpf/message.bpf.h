@@ -74,8 +74,8 @@ static __always_inline __u32 tr_id_offset(const struct tr_event *record)
 	return config.id_offset[is_sent != !!(record->flags & TR_CLIENT)];
 }
 
-/* The iovecs of the call, or one for its buffer; the number of them, 0 where there is none to be seen, as a
- * call's that names several messages. */
+/* The iovecs of the call, or one for its buffer. Returns the number of them, 0 where there is none to be
+ * seen, as a call's that names several messages. */
 static __always_inline __u64 tr_vectors(const struct tr_source *source, __u32 bytes, struct tr_iovec *first,
 					__u64 *address, __u16 *flags)
 {

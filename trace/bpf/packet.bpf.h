@@ -49,9 +49,9 @@ static __always_inline bool tr_is_noted_again(const struct sk_buff *skb)
 
 #define TR_THREAD_STACK 32768 /* bytes, at most */
 
-/* Whether a softirq sends it, on the time of whichever thread runs: it has waited for its neighbour's
+/* Whether a softirq sends it, on the time of whichever thread runs. It has waited for its neighbour's
  * address, or an acknowledgement lets a segment of TCP go. Since Linux 6.11 a thread knows the state of a
- * softirq that receives, which is not on its own stack, as the state of a device's egress is. */
+ * softirq that receives. That state is not on the thread's stack, as the state of a device's egress is. */
 static __always_inline bool tr_is_late(struct task_struct *task)
 {
 	__u64 context = 0;

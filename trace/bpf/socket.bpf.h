@@ -70,7 +70,7 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 /*
  * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's
  * cookie, which no two sockets have had. It is made by a call once, read from the socket later. Where streams
- * are followed it is the address, for the two ends of a Unix socket know each other by that; there TR_OPENED
+ * are followed it is the address, for the two ends of a Unix socket know each other by that. There TR_OPENED
  * marks a new socket.
  */
 static __always_inline __u64 tr_number(struct sock *sk, __u32 transport)

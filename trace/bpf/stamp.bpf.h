@@ -5,7 +5,7 @@
  * id.
  *
  * Only UDP: there a packet is a message. The bytes of TCP are sent again from the socket's own copy, which
- * this program never sees, and need no id: sender and receiver count them alike.
+ * this program never sees. They need no id: sender and receiver count them alike.
  */
 #ifndef TRACE_STAMP_H
 #define TRACE_STAMP_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A message's place in its stream, and the two sockets that the stream joins: a receiver's record shares them
+ * A message's place in its stream, and the two sockets that the stream joins. A receiver's record shares them
  * with the sender's, though the message itself has neither.
  */
 #ifndef TRACE_STREAM_H

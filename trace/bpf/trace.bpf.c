@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The hooks. Each backend (src/hooks.rs) takes the same points in another way, but in the same order: whether
- * the process is traced, the socket, the clock, then one record.
+ * The hooks. Each backend (src/hooks.rs) takes the same points in another way, but in the same order. The
+ * order is whether the process is traced, the socket, the clock, then one record.
  */
 #include "kernel.h"
 #include "intf.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Points B and C in functions of the processes themselves, where the bytes at their sockets say nothing (TLS)
- * or a queue of their own is to be timed. Where each program is attached: src/user. A program that is
- * attached to a function's return has a cookie, and learns from the function's value how many bytes it moved.
+ * Points B and C in functions of the processes themselves. They serve where the bytes at the processes'
+ * sockets say nothing (TLS) or a queue of their own is to be timed. Where each program is attached: src/user.
+ * A program that is attached to a function's return has a cookie, and learns from the function's value how
+ * many bytes it moved.
  */
 #ifndef TRACE_USER_H
 #define TRACE_USER_H

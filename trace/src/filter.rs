@@ -110,7 +110,7 @@ impl Mount {
             .ok_or_else(|| Error::Argument("no unified hierarchy of cgroups (cgroup2) is mounted".into()))
     }
 
-    /// A cgroup2 in /proc/PID/mountinfo (`man 5 proc`): its root and the mount point are the fourth field and the fifth, the file system's
+    /// A cgroup2 in /proc/PID/mountinfo (`man 5 proc`). Its root and the mount point are the fourth field and the fifth; the file system's
     /// type is behind ` - `.
     fn parse(mounts: &str) -> Option<Mount> {
         let is_unified =

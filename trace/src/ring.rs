@@ -176,8 +176,8 @@ impl Ring {
         self.waiting.push(Waiting { time_ns: monotonic_ns(), what, payload: Box::default() });
     }
 
-    /// Passes on what is there, in the order of time, each with the bytes captured of it; with `all` also the youngest, for when the hooks are off.
-    /// It waits for those of them that are still running.
+    /// Passes on what is there, in the order of time, each with the bytes captured of it. With `all` it passes on the youngest, too, for
+    /// when the hooks are off. It waits for those of them that are still running.
     pub(crate) fn poll(&mut self, all: bool, each: impl FnMut(Noted<'_>)) {
         let now_ns = monotonic_ns();
         let mut until = self.read(now_ns);
@@ -242,7 +242,7 @@ impl Ring {
         (bytes.into(), Some(position))
     }
 
-    /// Reads all rings to their ends, or to a record that is claimed and not yet written: then the time up to which all is there.
+    /// Reads all rings to their ends, or to a record that is claimed and not yet written. Returns the time up to which all is there.
     fn read(&mut self, now_ns: u64) -> u64 {
         (0..self.read.len()).map(|cpu| self.read_cpu(cpu, now_ns)).fold(u64::MAX, u64::min)
     }

@@ -173,7 +173,7 @@ impl Tracer {
         self.hooks.rings
     }
 
-    /// How many programs have been attached since the start, those that were attached again counted again: each time the kernel's code is
+    /// How many programs have been attached since the start, those that were attached again counted again. Each time the kernel's code is
     /// changed on all CPUs.
     pub fn attachments(&self) -> usize {
         self.hooks.attachments
@@ -260,8 +260,8 @@ impl Tracer {
         self.decoding.as_ref().map(Decoding::decoded).unwrap_or_default()
     }
 
-    /// Time that the hooks spent inside T2 so far, nanoseconds in all: of receives from the clock on and another reading of the clock, of
-    /// sends up to the clock.
+    /// Time that the hooks spent inside T2 so far, nanoseconds in all. Of receives it is from the clock on and another reading of the
+    /// clock, of sends up to the clock.
     pub(crate) fn inside_ns(&self) -> Inside {
         self.ring.inside_ns()
     }

@@ -1,5 +1,5 @@
-//! Bytes of messages, captured in every transport and by every kind of call that names its buffer: ids by a pattern are those that
-//! were sent.
+//! Bytes of messages, captured in every transport and by every kind of call that names its buffer. Ids by a pattern are those that were
+//! sent.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -102,7 +102,7 @@ fn ids_are_read_only_where_the_call_is_the_sockets_own() {
     }
 }
 
-/// A message in pieces of 3, 10 and more bytes: an id is found behind the first one, and one that lies in two is not called short.
+/// A message in pieces of 3, 10 and more bytes. An id is found behind the first one, and one that lies in two is not called short.
 #[test]
 fn ids_are_found_behind_the_first_piece() {
     needs_root!();

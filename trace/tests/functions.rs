@@ -1,5 +1,5 @@
-//! Points in functions of the processes themselves. Every message is found between the broker's own clocks, in a file that moved, in a
-//! process with another root, and only in the processes that are traced.
+//! Points in functions of the processes themselves. Every message is found between the broker's own clocks, in a file that moved and in a
+//! process with another root. It is found only in the processes that are traced.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

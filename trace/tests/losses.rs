@@ -1,5 +1,5 @@
-//! Nothing is lost unsaid: at the highest rate that a broker reaches every message is matched, and what a ring that is too small
-//! overwrites is counted exactly.
+//! Nothing is lost unsaid. At the highest rate that a broker reaches every message is matched, and what a ring that is too small overwrites
+//! is counted exactly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -75,8 +75,8 @@ fn broker() {
     }
 }
 
-/// A name is looked up by a socket of its own. Then a request comes, a line of a log and a counter leave by sockets that may lie where that one lay,
-/// and the answer leaves.
+/// A name is looked up by a socket of its own. Then a request comes. A line of a log and a counter leave by sockets that may lie where that
+/// socket lay, and the answer leaves.
 fn serve_and_log(mut stream: TcpStream, log: &Log) {
     let (names, logs) = UnixDatagram::pair().unwrap();
     let counters = UdpSocket::bind("127.0.0.1:0").unwrap();

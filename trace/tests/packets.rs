@@ -1,5 +1,5 @@
-//! A message queued at devices is noted once, and other packets never: below other devices, in fragments and segments, and after it has
-//! waited for its neighbour's address.
+//! A message queued at devices is noted once, and other packets never. That holds below other devices, in fragments and segments, and after
+//! it has waited for its neighbour's address.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

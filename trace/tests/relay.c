@@ -4,7 +4,7 @@
  * arguments name. At the end it prints to standard error, for each message, its own clock after the receive
  * and before the send.
  *
- * Tracers of functions find relay_receive and relay_send in it, and at the same places the static probes
+ * Tracers of functions find relay_receive and relay_send in it. At the same places lie the static probes
  * relay:received, which is passed only while somebody listens, and relay:sending.
  *
  * It becomes the program RELAY_NEXT behind a message with the id 1.

@@ -1,4 +1,4 @@
-//! A stream for which the kernel has no memory has no positions: each of its records says so, and its ways are counted as unknown and not
+//! A stream for which the kernel has no memory has no positions. Each of its records says so, and its ways are counted as unknown and not
 //! guessed. In a process of its own, as it is a client.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

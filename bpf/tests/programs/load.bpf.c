@@ -21,8 +21,8 @@ struct question {
 	__u32 state; /* index of the answer's */
 } questions[KEYS] SEC(".bss.questions");
 
-/* Answers of the keys: before and after the change that is under way, 24 bits each, equal when none is; above
- * them, how often that was written. */
+/* Answers of the keys: before and after the change that is under way, 24 bits each, equal when none is.
+ * Above them, how often that was written. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, STATES);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Every lookup of lpm.h inside a program, over many keys a run: what it answers is compared with the oracle,
+/* Every lookup of lpm.h inside a program, over many keys a run. Its answer is compared with the oracle, and
  * what the kernel makes of it is recorded. */
 #include <linux/types.h>
 #include <linux/bpf.h>

@@ -113,9 +113,10 @@ static inline int trieline_uses(int program, __u32 id)
 	return 0;
 }
 
-/* Refuses a loaded object in which a program uses the tables and is sleepable, or hands a callback to a work
- * queue or a task, which may sleep. Its memory would be reused before such a program ends. Call it before
- * programs are attached. Returns 0 or a negative errno. */
+/* Refuses a loaded object in which a program uses the tables and is sleepable. Also refuses one in which a
+ * program uses them and hands a callback to a work queue or a task, which may sleep. Its memory would be
+ * reused before such a program ends. Call it before programs are attached.
+ * Returns 0 or a negative errno. */
 static inline int trieline_check(struct trieline *t, struct bpf_object *object, struct trieline_error *error)
 {
 	struct bpf_program *program;

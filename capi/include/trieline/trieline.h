@@ -25,9 +25,9 @@
  * of this library, after which the tables can only be closed. Others are the kernel's.
  *
  * Threads: a handle can be used by several at once; calls wait for each other. Programs and the kernel are
- * never waited for, except by trieline_synchronize, by trieline_close and by changes of a map that is full
- * while replaced memory waits: some tens of milliseconds. A process that has tables open must not fork
- * without exec: the child has neither the thread that waits for programs nor, of an arena, the memory.
+ * never waited for, except by trieline_synchronize, trieline_close and changes of a map that is full while
+ * replaced memory waits. That takes some tens of milliseconds. A process that has tables open must not fork
+ * without exec. The child has neither the thread that waits for programs nor, of an arena, the memory.
  *
  * BPF programs find, for every address, the table before a change or after it. Sleepable BPF programs are not
  * waited for and must not look up.
@@ -68,8 +68,8 @@ struct trieline_options {
 	uint64_t bytes;	   /* of all together: a power of two from 64 KiB; default 64 MiB */
 };
 
-/* Kinds of keys that a table is searched for: addresses, or keys of 1 to 2048 bits; a key of `bits` bits has
- * (bits + 7) / 8 bytes. */
+/* Kinds of keys that a table is searched for: addresses, or keys of 1 to 2048 bits. A key of `bits` bits
+ * has (bits + 7) / 8 bytes. */
 #define TRIELINE_IPV4 (4u << 16 | 32u)
 #define TRIELINE_IPV6 (6u << 16 | 128u)
 #define TRIELINE_KEY(bits) ((uint32_t)(bits))
@@ -156,8 +156,9 @@ int64_t trieline_apply(struct trieline *t, uint32_t id, const struct trieline_en
 int trieline_insert(struct trieline *t, uint32_t id, const void *key, uint32_t length, uint32_t value,
 		    struct trieline_error *error);
 
-/* Removes a prefix. 1: it was there, 0: it was not. Part of the map is kept for removals, so that -ENOSPC is
- * rare; then the old value still answers: trieline_replace or trieline_table_remove the table if it must not.
+/* Removes a prefix. 1: it was there, 0: it was not. Part of the map is kept for removals, so that -ENOSPC
+ * is rare. With -ENOSPC the old value still answers: trieline_replace or trieline_table_remove the table if
+ * it must not.
  */
 int trieline_remove(struct trieline *t, uint32_t id, const void *key, uint32_t length,
 		    struct trieline_error *error);
@@ -188,14 +189,13 @@ struct trieline_loaded {
 	uint64_t ipv6;
 };
 
-/* Replaces table `ipv4` and table `ipv6` by the prefixes of `file`, each for all addresses at once; prefixes
- * of a family whose table is TRIELINE_NO_TABLE are left out. They need not exist. `file` has `PREFIX [VALUE]`
- * lines
- * (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines, packed by gzip or not;
- * `-` is standard input. A prefix without a value gets `value`; words get the numbers 1, 2, ... in the order
- * they appear. A bad file changes nothing: the text names file, line, what stands there and what was
- * expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then the text names both. *loaded
- * may be NULL. */
+/* Replaces table `ipv4` and table `ipv6` by the prefixes of `file`, each for all addresses at once.
+ * Prefixes of a family whose table is TRIELINE_NO_TABLE are left out. The tables need not exist. `file` has
+ * `PREFIX [VALUE]` lines (# begins a comment), JSON with "dst" (also of `ip -j route`) or `ip route` lines.
+ * It is packed by gzip or not; `-` is standard input. A prefix without a value gets `value`; words get the
+ * numbers 1, 2, ... in the order they appear. A bad file changes nothing: the text names file, line, what
+ * stands there and what was expected. -ENOSPC can leave the table of IPv4 new and that of IPv6 old: then
+ * the text names both. *loaded may be NULL. */
 int trieline_load_file(struct trieline *t, const char *file, uint32_t ipv4, uint32_t ipv6, uint32_t value,
 		       struct trieline_loaded *loaded, struct trieline_error *error);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
  * trieline/libbpf.h: a program placed, loaded and run. One that sleeps, one with a callback that may, one of
- * the other map type and nothing at all refused. usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
+ * the other map type and nothing at all refused. Usage: place arena|array OBJECT SLEEPABLE OTHER DEFERRED
  */
 #include <stdlib.h>
 #include <trieline/libbpf.h>

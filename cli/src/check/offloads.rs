@@ -4,7 +4,7 @@ use super::finding::Finding;
 use trieline_router::AttachMode;
 use trieline_router::kernel::ethtool::Offload;
 
-/// Links whose features say nothing about their frames: of a veth those of the peer decide, and a VLAN device and a bond have their frames from
+/// Links whose features say nothing about their frames. Of a veth those of the peer decide; a VLAN device and a bond have their frames from
 /// the devices below.
 const VIRTUAL: [&str; 3] = ["veth", "vlan", "bond"];
 

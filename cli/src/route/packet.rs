@@ -25,8 +25,8 @@ const ETHERTYPES: [[u8; 2]; 5] = [IPV4, IPV6, DOT1Q, [0x08, 0x06], [0x88, 0xa8]]
 /// A port that packets can come in by: device, VLAN, settings.
 pub(super) type Entry = (u32, Option<u16>, Port);
 
-/// Runs each packet of `packet`, hexadecimal digits or a file, as if it came in by `iif`, by the device that the file names, or by the
-/// first port.
+/// Runs each packet of `packet`: hexadecimal digits or a file. Each runs as if it came in by `iif`, by the device that the file names,
+/// or by the first port.
 pub fn run(
     packet: &str,
     iif: Option<&str>,

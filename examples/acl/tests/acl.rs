@@ -1,4 +1,4 @@
-//! Both loaders in both map types on a veth pair: listed sources are dropped, others lose nothing while the list is replaced, and a bad
+//! Both loaders in both map types on a veth pair. Listed sources are dropped, others lose nothing while the list is replaced, and a bad
 //! list changes nothing.
 //!
 //! ```text

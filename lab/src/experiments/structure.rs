@@ -345,8 +345,8 @@ pub fn fill_trie<A: Looked>(map: &impl MapCore, entries: &[Entry<A>]) -> Result<
     Ok(())
 }
 
-/// The size of map type that a table needs beside `others` bytes: measured in ordinary memory first, so that none is too small or far too
-/// large.
+/// The size of map type that a table needs beside `others` bytes. It is measured in ordinary memory first, so that none is too small or far
+/// too large.
 pub fn image_bytes<A: Address>(entries: &[Entry<A>], others: u64) -> Result<u64> {
     let generous = (entries.len() as u64 * 64 + (8 << 20)).next_power_of_two().min(1 << 32);
     let mut image =

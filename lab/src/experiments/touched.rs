@@ -1,5 +1,5 @@
-//! The cache lines and pages that a lookup reads. It has a recorder of loads, and the walk of an IPv4 table in trieline's image word by word, whose
-//! answers must be those of its reader.
+//! The cache lines and pages that a lookup reads. It has a recorder of loads, and the walk of an IPv4 table in trieline's image word by
+//! word. The walk's answers must be those of trieline's reader.
 
 use std::{
     mem::offset_of,

@@ -3,9 +3,9 @@
 //! It is the [mechanism](LevelTrie) by the kernel's rule. A node doubles if at least 50 % of the slots that it would then have are used,
 //! the root at 30 %. It is cut in half if fewer than 25 % are, the root at 15 %. Between the two nothing happens, so that routes that come
 //! and go do not rebuild nodes each time. Every insert and remove visits the nodes from the changed leaf up to the root. A visit doubles or
-//! halves at most ten times, never both, and visits the children that came out of it; what is left to do waits for the next.
+//! halves at most ten times, never both, and visits the children that came out of it. The rest waits for the next.
 //!
-//! So the shape depends on the order in which routes came, and is the kernel's to the node when it is the same: `lab`'s experiment `tries`
+//! So the shape depends on the order in which routes came, and is the kernel's to the node when it is the same. `lab`'s experiment `tries`
 //! compares it with `/proc/net/fib_triestat`. Bytes are counted as there: 40 a node (`TNODE_SIZE(0)`), 8 a slot, 48 a leaf (`LEAF_SIZE`),
 //! 56 a prefix (`struct fib_alias`), on 64-bit machines.
 //!

@@ -68,8 +68,8 @@ pub struct Figures {
     pub slots: usize,
     /// Slots that lead nowhere.
     pub empty: usize,
-    /// Bytes of all nodes, their slots and the prefixes, by the layout that the structure's page documents: what lookups can reach,
-    /// without the gaps and reserves of the vectors.
+    /// Bytes of all nodes, their slots and the prefixes, by the layout that the structure's page documents. They are what lookups can
+    /// reach, without the gaps and reserves of the vectors.
     pub bytes: usize,
     /// By the number of internal nodes above, root included: how many nodes there hold prefixes.
     pub depths: Vec<usize>,

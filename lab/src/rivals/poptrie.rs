@@ -7,8 +7,8 @@
 //!   whose top bit is set is a leaf, any other names a node.
 //! - *Nodes* of 24 bytes take six bits a step. `vector` marks which of the 64 slots lead to a node, `leafvec` where a run of equal leaves
 //!   begins (section 3.3). The children of each kind stand one after another from `base1` and `base0` on.
-//! - *Leaves* are 16-bit indices of a table of the distinct values, as the original's FIB entries, as long as there are at
-//!   most 65,535 of them. Otherwise they are the 32-bit values themselves.
+//! - *Leaves* are 16-bit indices of a table of the distinct values, as the original's FIB entries. If there are more than 65,535 values,
+//!   leaves are the 32-bit values themselves.
 //! - *Updates* (section 3.5): a binary radix tree (the RIB) stands beside it. A change builds new arrays from there for all that the prefix
 //!   can reach, keeps the rest, and swings the node above to them. The paper lets readers run meanwhile and does not wait for them. Here
 //!   a change borrows exclusively, so that the old arrays are free at once, which is in its favour.
@@ -169,8 +169,8 @@ impl<A: Address> Poptrie<A> {
                 if children >> 63 == 0 {
                     let rank = (node.leafvec << (63 - slot)).count_ones();
                     let leaf = node.base0.wrapping_add(rank).wrapping_sub(1);
-                    // SAFETY: the first leaf of a node starts a run, so its rank is at least 1 and at most the length of the
-                    // array at `base0`. Indices in it are below the number of values, which only grows.
+                    // SAFETY: the first leaf of a node starts a run. So its rank is at least 1 and at most the length of the array at
+                    // `base0`. Indices in it are below the number of values, which only grows.
                     return unsafe {
                         if self.wide {
                             *self.wide_leaves.get(leaf)

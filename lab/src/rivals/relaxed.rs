@@ -7,7 +7,7 @@
 //!
 //! The invariant: in a node of more than two slots at least `threshold` percent are used. In no node would be that many if it doubled
 //! (or it ends at the limit). Several shapes may satisfy that, and which one it is depends on the order in which prefixes came. Linux
-//! ([`fib`](super::fib)) shrinks at half the threshold only, so that a node on the verge is not rebuilt with every change; here the
+//! ([`fib`](super::fib)) shrinks at half the threshold only, so that a node on the verge is not rebuilt with every change. Here the
 //! threshold alone decides.
 //!
 //! Source: S. Nilsson, M. Tikkanen, "An Experimental Study of Compression Methods for Dynamic Tries", Algorithmica 2002; the study of
@@ -22,8 +22,8 @@ pub struct Threshold {
     pub inner: u32,
     /// Of the root, percent.
     pub root: u32,
-    /// No node reaches across a key bit that is a multiple of this: at 0 % it would take all bits there are, 2^32 slots of 4 bytes
-    /// for IPv4. Above that the prefixes are the limit, and `u16::MAX` is none.
+    /// No node reaches across a key bit that is a multiple of this. At 0 % it would take all bits there are, 2^32 slots of 4 bytes for
+    /// IPv4. Above that the prefixes are the limit, and `u16::MAX` is none.
     pub within: u16,
 }
 

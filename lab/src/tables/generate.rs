@@ -1,4 +1,4 @@
-//! Makes tables of the Internet's shape: prefix lengths, nesting and clustering as in a full routing table, of any size, the
+//! Makes tables of the Internet's shape: prefix lengths, nesting and clustering as in a full routing table. They have any size, and are the
 //! same for the same seed.
 //!
 //! Prefixes are placed from short to long. Neighbouring prefixes come in aligned groups: an operator splits a block and announces the

@@ -85,8 +85,8 @@ pub fn random_hosts(count: usize, random: &mut Random) -> Vec<Prefix<u32>> {
     hosts.into_iter().map(Prefix::host).collect()
 }
 
-/// `count` endpoints on a fifth as many servers, most on well-known ports; networks that they lie in; rules for whole servers and for
-/// ranges of ports. Distinct and sorted.
+/// `count` endpoints on a fifth as many servers, most on well-known ports. With them come networks that they lie in, and rules for whole
+/// servers and for ranges of ports. Distinct and sorted.
 pub fn endpoints4(count: usize, random: &mut Random) -> Vec<Prefix<Endpoint4>> {
     const WIDTH: u16 = 32;
     const PORTS: [u16; 12] = [22, 25, 53, 80, 123, 443, 853, 993, 3306, 5432, 8080, 8443];

@@ -46,7 +46,7 @@ impl Flows {
         }))
     }
 
-    /// The flows take turns in this order, again and again; numbers of flows that do not exist are left out, and so are places after the
+    /// The flows take turns in this order, again and again. Numbers of flows that do not exist are left out, and so are places after the
     /// first 2^20.
     #[must_use]
     pub fn in_order(mut self, order: impl IntoIterator<Item = usize>) -> Flows {

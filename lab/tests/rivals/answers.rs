@@ -128,8 +128,8 @@ proptest! {
     }
 }
 
-/// All 2^15 prefix sets of a 3-bit universe, each reached by one change from the one before (a Gray code), and all 8 addresses after
-/// every change. `at` moves the universe down the key.
+/// All 2^15 prefix sets of a 3-bit universe, each reached by one change from the one before (a Gray code). After every change it looks up
+/// all 8 addresses. `at` moves the universe down the key.
 fn exhaustive<A: Sample>(at: u16) {
     let prefix = |len: u16, index: usize| {
         let addr = (0..len).filter(|bit| index >> (len - 1 - bit) & 1 == 1);

@@ -1,4 +1,4 @@
-//! Bytes as damage done to an image that a new writer then opens: it is refused, or the writer's own table is right and all others
+//! Bytes as damage done to an image that a new writer then opens. It is refused, or the writer's own table is right and all others
 //! stay as they were.
 #![no_main]
 

@@ -7,7 +7,7 @@
  *
  * Compile with -DTL_ARENA -mcpu=v4 (Linux 6.9, clang 18) or -DTL_ARRAY -mcpu=v3 (Linux 6.1), best
  * both: the loader takes the one that the tables are in. User space places the map (`Tables::load` in Rust,
- * trieline_place() in C) before the object is loaded; an object that is loaded without it finds no table.
+ * trieline_place() in C) before the object is loaded. An object that is loaded without it finds no table.
  */
 #ifndef TRIELINE_BPF_H
 #define TRIELINE_BPF_H

@@ -10,7 +10,7 @@
  *   64       u32 [tables]                 directory: one word a table
  *   ...      chunks of 64 KiB             tables (header + root) and nodes
  *
- * Directory word: byte offset of the table's root, a multiple of 64; the low six bits hold the number of
+ * Directory word: byte offset of the table's root, a multiple of 64. The low six bits hold the number of
  * address bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
  * all addresses at once. The 64 bytes before the root are the table's header.
  *
@@ -21,12 +21,12 @@
  *
  * A table with a palette has it right behind the root: 256 values; [0] is 0.
  *
- * No node begins in the last TL_GUARD bytes of an image: after a check that a node's offset lies before them,
- * a reader may read all of the node.
+ * No node begins in the last TL_GUARD bytes of an image. So after a check that a node's offset lies before
+ * them, a reader may read all of the node.
  *
  * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to
  * them. The nodes that the word led to before must stay untouched until no reader can hold them (a grace
- * period; see `Grace` in the Rust crate).
+ * period). See `Grace` in the Rust crate.
  */
 #ifndef TRIELINE_IMAGE_H
 #define TRIELINE_IMAGE_H
@@ -59,7 +59,7 @@ struct tl_image {
 
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
-	__u32 fallback;	  /* value of the prefix of length 0; 0 = none; a change comes with a new root, and
+	__u32 fallback;	  /* value of the prefix of length 0; 0 = none. A change comes with a new root;
 			     then the old one gets TL_REPLACED here, before anything below it changes */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys */
 	__u8 root_bits;	  /* as in the directory word */
@@ -142,13 +142,14 @@ enum tl_kind {
 };
 
 /*
- * As tl_ranges, for the next 32 key bits, those past the key's end being 0: the ref of key bits k is
+ * As tl_ranges, for the next 32 key bits, those past the key's end being 0. The ref of key bits k is
  * ref[number of starts above k]. A ref may lead to a node; then its run is one slot. With eight runs it is
  * one cache line.
  *
  * Where there are more runs, two levels hold up to 64. The upper one has its starts in ascending order, so
  * that start[0] is less than the last, and those that there are not come first. Its refs are values or lead
- * to a ranges32 of the lower level, which has the runs of that part and looks at the same 32 key bits.
+ * to a ranges32 of the lower level. Such a ranges32 has the runs of that part and looks at the same 32 key
+ * bits.
  */
 #define TL_RANGES32_STARTS 7
 struct tl_ranges32 {

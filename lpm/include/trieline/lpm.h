@@ -13,9 +13,9 @@
  * `bits` is a constant. tl_match4 and tl_match6 tell the prefix's length too, for tables whose values carry
  * it.
  *
- * For the verifier: no helper is called, nothing but the image and `key` is read, every loop has a constant
- * bound, also in a damaged image. The common ways are inlined; what a lookup does when the default route
- * changes beside it is a function of its own, verified once.
+ * For the verifier: no helper is called, and nothing but the image and `key` is read. Every loop has a
+ * constant bound, also in a damaged image. The common ways are inlined; what a lookup does when the default
+ * route changes beside it is a function of its own, verified once.
  */
 #ifndef TRIELINE_LPM_H
 #define TRIELINE_LPM_H
@@ -24,8 +24,8 @@
 
 #define TL_INLINE static inline __attribute__((always_inline))
 
-/* Functions of their own. In BPF they are global and have no parameter `base`, which has no meaning there: so
- * a verifier looks at each once and not wherever it is called. */
+/* Functions of their own. In BPF they are global and have no parameter `base`, which has no meaning there.
+ * So a verifier looks at each once and not wherever it is called. */
 #ifdef __bpf__
 #define TL_APART(name, ...) __attribute__((noinline, weak)) __u32 name(__VA_ARGS__)
 #define TL_APART_BASE const tl_base_t base = 0
@@ -176,8 +176,8 @@ TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64
 
 /*
  * Several lookups, of source and destination, of outer and inner header: `n` is a constant, 2 to 8. The first
- * loads of all are made before the first is waited for; the rest of each is one function for all, so that the
- * program stays small. `value` may be what `id` was.
+ * loads of all are made before the first is waited for. The rest of each is one function for all, so that
+ * the program stays small. `value` may be what `id` was.
  */
 TL_APART(tl_finish4, __u32 id, __u32 word, __u32 ref, __u32 addr)
 {

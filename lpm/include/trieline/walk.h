@@ -2,7 +2,7 @@
 /*
  * How a lookup walks the nodes of an image (image.h): what lpm.h is made of, and no interface of its own.
  *
- * Steps are bounded also in a damaged image, and no branch depends on more than the node's own kind, so that
+ * Steps are bounded also in a damaged image. No branch depends on more than the node's own kind, so that
  * a verifier has few ways to follow.
  */
 #ifndef TRIELINE_WALK_H

@@ -14,8 +14,8 @@
 //! earlier pin. The writer's load acquires it, so that its new bytes come after that read. An old epoch found by a slow reader only holds
 //! tickets that it could not harm. A ticket that has passed stays passed, as who pins later sees the unlinking.
 //!
-//! `model.rs` checks this code under every order of steps that the memory model allows, and that it
-//! fails when a fence or a release is left out.
+//! `model.rs` checks this code under every order of steps that the memory model allows. It also checks that the code fails when a fence or
+//! a release is left out.
 
 use super::sync::{AtomicU32, AtomicU64, Side, full_fence};
 use core::sync::atomic::Ordering;
@@ -159,8 +159,8 @@ impl Writer {
         dead
     }
 
-    /// [`crate::Grace::wait`]: returns when the ticket has passed, or when a reader has been pinned for longer than the patience; then
-    /// it does not wait for that pin again.
+    /// [`crate::Grace::wait`]: returns when the ticket has passed, or when a reader has been pinned for longer than the patience. It does
+    /// not wait for such a pin again.
     pub fn wait(&mut self, board: &impl Board, ticket: u64) {
         // A ticket that was never given out would never pass.
         let ticket = ticket.min(self.epoch);

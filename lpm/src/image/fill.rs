@@ -146,8 +146,8 @@ impl<'a, A: Address> Fill<'a, A> {
 }
 
 impl<G: Grace> Builder<'_, G> {
-    /// Brings the words from index `first` on that `change` covers in line with it, each reached by `depth` bits; only those whose
-    /// number, counted from there, `is_meant`.
+    /// Brings the words from index `first` on that `change` covers in line with it, each reached by `depth` bits. It changes only those
+    /// whose number, counted from there, `is_meant`.
     pub fn fill_words<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,

@@ -4,9 +4,9 @@ use alloc::collections::VecDeque;
 
 /// Knows when every reader that ran at some moment has finished.
 ///
-/// The protocol: the writer unlinks nodes (one word replaced), *then* calls [`begin`](Grace::begin) and notes the ticket beside
-/// them; they are reused once [`passed`](Grace::passed) is at least that ticket. A grace period for a ticket must begin
-/// after the call of `begin` that returned it and end only when every reader that was running at its beginning has ended.
+/// The protocol: the writer unlinks nodes (one word replaced), *then* calls [`begin`](Grace::begin) and notes the ticket beside them. They
+/// are reused once [`passed`](Grace::passed) is at least that ticket. A grace period for a ticket must begin
+/// after the call of `begin` that returned it. It must end only when every reader that was running at its beginning has ended.
 ///
 /// For threads of this process it is [`crate::Epochs`], for other processes `io::shared` (feature `shm`). For XDP programs it is
 /// an RCU grace period (`trieline-bpf` waits for it on a thread). For two kinds of readers at once it is [`Both`]. An order-only
@@ -16,8 +16,8 @@ pub trait Grace {
     fn begin(&mut self) -> u64;
     /// The highest ticket whose grace period is over; 0 before the first. Does not block.
     fn passed(&mut self) -> u64;
-    /// Blocks until the grace period of `ticket` is over, or for as long as the implementation will wait for a reader that does not
-    /// end: [`passed`](Grace::passed) tells afterwards.
+    /// Blocks until the grace period of `ticket` is over, or for as long as the implementation will wait for a reader that does not end.
+    /// [`passed`](Grace::passed) tells afterwards.
     fn wait(&mut self, ticket: u64);
 }
 

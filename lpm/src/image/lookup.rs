@@ -33,8 +33,8 @@ const HEADER: usize = size_of::<TableHeader>() / 4;
 const TRIES: u32 = 64;
 
 impl<'a> Reader<'a> {
-    /// A reader of the image in `words`. It is an error when there is none or one of another version, or when it does not begin at a
-    /// multiple of eight bytes, as all [`crate::Memory`] does.
+    /// A reader of the image in `words`. It is an error when there is none or one of another version. So it is when the image does not
+    /// begin at a multiple of eight bytes, as all [`crate::Memory`] does.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
         super::header::header(words)?;
         if !words.as_ptr().addr().is_multiple_of(8) {
@@ -272,7 +272,7 @@ impl<A: Address> TableReader<'_, A> {
     #[inline(always)]
     fn find4(&self, addr: u32) -> u32 {
         // By shifts to the left, so that the number of bits is the count as it stands in memory. `32 - bits` is computed in an 8-bit
-        // register, whose other bits are kept: those of the lookup before, so that this one then waits for its answer.
+        // register, whose other bits are kept. They are those of the lookup before, so that this one then waits for its answer.
         let slot = (u64::from(addr) << self.bits >> 32) as usize;
         let mut entry = self.slot(slot).load(Ordering::Acquire);
         if entry & layout::REF_NODE == 0 {
@@ -318,7 +318,7 @@ const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SH
 
 /// Looks up once more, while the table is replaced or its default route changes.
 ///
-/// A changed fallback comes with a root of its own: what a walk found (nothing) and the fallback belong together unless the
+/// A changed fallback comes with a root of its own. So the fallback belongs to what a walk found (nothing), unless the
 /// root is marked as replaced by then.
 #[cold]
 #[inline(never)]

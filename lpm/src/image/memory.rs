@@ -20,7 +20,7 @@ pub unsafe trait Memory {
 
 /// An image on the heap, for tables that only this process reads.
 ///
-/// Aligned to a page, a large one to a huge page, if the kernel gives one (Linux, feature `std`): lookups in a large table wait for address
+/// Aligned to a page, a large one to a huge page, if the kernel gives one (Linux, feature `std`). Lookups in a large table wait for address
 /// translation otherwise. Pages that nothing was stored to take no memory.
 #[derive(Debug)]
 pub struct HeapMemory {

@@ -193,14 +193,14 @@ impl<M: Memory, G: Grace> Image<M, G> {
         self.space.waiting()
     }
 
-    /// Waits until all that was replaced is usable again, or for as long as the grace period waits for a reader that does not end
+    /// Waits until all that was replaced is usable again, or as long as the grace period waits for a reader that does not end
     /// ([`Grace::wait`]). Returns whether all of it is.
     pub fn synchronize(&mut self) -> bool {
         self.space.synchronize(&mut self.grace);
         !self.space.waiting()
     }
 
-    /// Memory that held something and is free now, as byte ranges of whole 64 KiB: its owner may give the pages back, which read as
+    /// Memory that held something and is free now, as byte ranges of whole 64 KiB. Its owner may give the pages back, which read as
     /// zero from then on. It returns each range once. O(free blocks); call it after much was removed and [`Image::synchronize`].
     pub fn take_unused(&mut self) -> Vec<Range<u64>> {
         self.space.take_unused()
@@ -243,8 +243,8 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Ok(())
     }
 
-    /// The directory has `word` for table `id`, whatever was stored there, and when the table is replaced, whatever by, nothing is done with
-    /// the nodes that it leads to. Nodes of a pool of their own are freed by their chunks all the same.
+    /// The directory has `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is done with
+    /// the nodes that the word leads to. Nodes of a pool of their own are freed by their chunks all the same.
     pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
         self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
         if pool == PoolId::SHARED {

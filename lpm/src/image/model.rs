@@ -1,9 +1,9 @@
-//! The readers' protocol under every order of steps and every stale load that the memory model allows, checked by `loom`:
+//! The readers' protocol under every order of steps and every stale load that the memory model allows, checked by `loom`. To run it:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p trieline-lpm --lib model`.
 //!
 //! The image is one word that leads to one of two blocks. The writer fills the other block, swings the word, begins a grace period,
-//! and overwrites the block that it replaced once the period has passed. The blocks are plain memory here, no atomics. So it is a
-//! failure already when a read and the overwriting are not in a fixed order, not only when a reader sees wrong bytes.
+//! and overwrites the block that it replaced once the period has passed. The blocks are plain memory here, no atomics. So it is a failure
+//! when a read and the overwriting are not in a fixed order, not only when a reader sees wrong bytes.
 
 use super::epoch::{Board, Slot, Writer};
 use super::readers::HeapBoard;

@@ -2,9 +2,9 @@
 //! prefixes come and go, the default route changes, and its root is replaced. Run as [`super::model`].
 //!
 //! Two roots that lead to one shared word (a leaf's code, changed in place), one fallback each. The writer makes changes that each
-//! have a number. A lookup is right if its answer is that of a state from the last change done before it began up to the last
-//! that began before it ended. The steps are those of `Table::publish`, `Root::change_fallback` and `Image::publish_root` on one side, of
-//! `TableReader::lookup` and `again` on the other; each has a variant that must fail.
+//! have a number. A lookup may see the states from the last change done before it began up to the last that began before it ended. It is
+//! right if its answer is that of one of them. The steps are those of `Table::publish`, `Root::change_fallback` and `Image::publish_root`
+//! on one side, of `TableReader::lookup` and `again` on the other. Each has a variant that must fail.
 
 use super::layout::REPLACED;
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};

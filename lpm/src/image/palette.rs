@@ -99,7 +99,7 @@ impl Palette {
 
     /// Another prefix has this value from now on; gives it a code if one is free. Before nodes with it are built.
     ///
-    /// If few codes are free, asks for a grace period for those that wait for one: too little memory may wait for anybody else to ask.
+    /// If few codes are free, asks for a grace period for those that wait for one. Too little memory may wait for anybody else to ask.
     pub fn acquire(&mut self, words: &[AtomicU32], space: &mut Space, grace: &mut impl Grace, value: u32) {
         if self.full {
             return;

@@ -44,7 +44,7 @@ impl Board for HeapBoard {
 /// Each reading thread has a [`ThreadReader`] and pins it for as long as it looks up. A pin costs a store and a memory fence, no
 /// loop, no lock, no system call, whatever the writer does. Replaced memory is reused once no older pin is left. A reader that stays pinned
 /// stops reclamation and nothing else. A change that then needs more memory than is left waits for it as long as the
-/// [patience](Epochs::with_patience) lasts, and then is refused with [`Error::Full`] before anything has changed.
+/// [patience](Epochs::with_patience) lasts. After that it is refused with [`Error::Full`] before anything has changed.
 ///
 /// ```
 /// use std::sync::Arc;

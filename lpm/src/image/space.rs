@@ -3,8 +3,8 @@
 //! Two sizes of thing: *blocks* of 8-byte units (nodes, small roots), cut from chunks of 64 KiB and kept in free lists by
 //! size. And *runs* of whole chunks (large roots). A free block serves a smaller request by being cut. When much of the
 //! claimed memory lies free, or all of it is claimed, neighbouring free blocks are joined and whole free chunks go back. So
-//! a stream of updates does not spread over ever more memory. A large table cuts from a *pool* of chunks of its own, so that all
-//! of it is freed by its chunks, without a walk of its nodes. Small ones share a pool. Nothing here is stored in the image: a
+//! a stream of updates does not spread over ever more memory. A large table cuts from a *pool* of chunks of its own. So all of it is freed
+//! by its chunks, without a walk of its nodes. Small ones share a pool. Nothing here is stored in the image: a
 //! writer that opens an image finds out what is in use by walking its tables.
 
 mod free;
@@ -71,8 +71,8 @@ impl Pool {
         Some(at)
     }
 
-    /// Cuts the units from `next` to `end` from now on, and keeps what was left before as a free block; or the other way round, if that
-    /// is longer.
+    /// Cuts the units from `next` to `end` from now on, and keeps what was left before as a free block. If what was left is longer, it is
+    /// the other way round.
     fn cut_next(&mut self, next: u32, end: u32) {
         if end - next > self.end - self.next {
             self.free.put(self.next, self.end - self.next);

@@ -58,7 +58,7 @@ pub struct TableReport {
 /// Checks the whole image in `words`: header, directory, and every node of every table. O(bytes), and one bit of memory for
 /// eight bytes of the image.
 ///
-/// A sound image has no offset outside itself, no cycle, no block that two others share bytes with, and no node below the last
+/// A sound image has no offset outside itself and no cycle. It has no block that two others share bytes with, and no node below the last
 /// key bit. Whether it gives the right answers only its prefixes can tell. No writer may change it meanwhile.
 pub fn verify(words: &[AtomicU32]) -> Result<Report, Error> {
     let header = header(words)?;

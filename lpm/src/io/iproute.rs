@@ -42,7 +42,7 @@ pub(super) fn is_route(line: &str) -> bool {
         || words.len() > 2 && ATTRIBUTES.contains(&words[1])
 }
 
-/// Reads `path` (`-` is standard input), packed or not: lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
+/// Reads `path` (`-` is standard input), packed or not. It has lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
 /// of `ip -batch`.
 ///
 /// Where every route has an nhid, that is its value. Otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
@@ -152,7 +152,7 @@ fn hop(words: &[&str]) -> String {
 }
 
 /// Writes prefixes as `ip -batch` takes them: `route replace PREFIX nhid VALUE`, one a line. The value is the id of a next hop
-/// object (`ip nexthop add id VALUE …`), which must be there. That is exact, and [`read`] restores it; the gateway behind a number
+/// object (`ip nexthop add id VALUE …`), which must be there. That is exact, and [`read`] restores it. The gateway behind a number
 /// cannot be restored from a table, so it stands in a comment where `names` has it. A prefix without a value is an error.
 pub fn write<'a>(
     to: &mut impl Write,

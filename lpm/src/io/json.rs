@@ -29,8 +29,8 @@ const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a pref
 /// | `value` | 1 to 2^31-1; may be missing |
 /// | `name` | what the value stands for; may be missing |
 ///
-/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`,
-/// and get values as in [`super::iproute::read`].
+/// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`.
+/// They get values as in [`super::iproute::read`].
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path)?)
 }

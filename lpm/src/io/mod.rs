@@ -1,7 +1,7 @@
 //! Files: prefix lists as text, JSON, the output of `ip route`, MRT dumps; and snapshots, which are mapped and used at once.
 //!
-//! [`read`] tells the formats apart by their content. Nothing is applied by halves: a list is returned whole, or an error names the
-//! file, the place in it, the value found there and what was expected.
+//! [`read`] tells the formats apart by their content. Nothing is applied by halves: a list is returned whole, or there is an error. It
+//! names the file, the place in it, the value found there and what was expected.
 
 mod error;
 mod format;
@@ -86,7 +86,7 @@ pub fn detect(head: &[u8]) -> Format {
     if head.starts_with(&crate::image::layout::MAGIC.to_le_bytes()) {
         return Format::Snapshot;
     }
-    // RFC 6396, section 2: a 32-bit time, then type and subtype, 16 bits each; both are small, so that one byte of each is 0,
+    // RFC 6396, section 2: a 32-bit time, then type and subtype, 16 bits each. Both are small, so that one byte of each is 0,
     // which no text has.
     if let [_, _, _, _, 0, 9..=64, 0, _, ..] = head {
         return Format::Mrt;

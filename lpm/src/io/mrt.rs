@@ -178,7 +178,7 @@ const RIB_IPV6_UNICAST: u16 = 4;
 /// Writes prefixes as a TABLE_DUMP_V2 file of one peer (0.0.0.0, AS 0), originated at `time` (seconds since 1970).
 ///
 /// The value is the multi-exit discriminator, so that reading with [`MrtValue::Med`] restores it exactly. The next hop is the address
-/// in the value's name (`192.0.2.1`, `via 192.0.2.1 dev eth0`) or, without one, the value written as an address (7: 0.0.0.7, ::7).
+/// in the value's name (`192.0.2.1`, `via 192.0.2.1 dev eth0`). Without one, it is the value written as an address (7: 0.0.0.7, ::7).
 /// A name such as `AS64500` is the AS path. A prefix without a value gets none of them: its next hop is unspecified.
 ///
 /// (The parser's encoder keeps all prefixes in memory and writes them in the order of a hash; so these few records are written here.)

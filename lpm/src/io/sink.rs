@@ -113,7 +113,7 @@ impl Sink {
     }
 }
 
-/// A new file beside `path`. Never one that is there, nor the target of a link there: in a directory that others may write to, another user
+/// A new file beside `path`. Never one that is there, nor the target of a link there. In a directory that others may write to, another user
 /// could have made it for us.
 fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     /// Two savers in one process have two names.
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(fs::read(&other).unwrap(), b"keep");
     }
 
-    /// A file that is in its place after a loss of power is whole: its bytes reach the disk, then its new name, then the directory.
+    /// A file that is in its place after a loss of power is whole. Its bytes reach the disk, then its new name, then the directory.
     #[cfg(target_os = "linux")]
     #[test]
     fn bytes_reach_the_disk_before_the_name() {

@@ -96,7 +96,7 @@ impl Source {
         Cursor::new(self.head).chain(self.rest)
     }
 
-    /// Calls `each` with every line that is not blank or a comment (`#` to the line's end); its error is what is wrong with the
+    /// Calls `each` with every line that is not blank or a comment (`#` to the line's end). Its error is what is wrong with the
     /// line and what was expected.
     pub fn for_each_line(self, each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
         self.lines(&mut Lines::default(), each)

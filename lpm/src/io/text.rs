@@ -98,7 +98,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Writes prefixes as [`read`] reads them. Where each value has a name of one word, the words stand in the second column (and may
-/// come back with other numbers); pass no names to write numbers.
+/// come back with other numbers). Pass no names to write numbers.
 pub fn write(
     to: &mut impl Write,
     prefixes: impl Iterator<Item = (impl Display, Option<u32>)> + Clone,

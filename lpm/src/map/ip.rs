@@ -5,7 +5,7 @@ use crate::{IpPrefix, Prefix};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An ordered map from IPv4 and IPv6 prefixes to values that also finds the longest prefix of an address: an [`Ipv4Map`] and an
+/// An ordered map from IPv4 and IPv6 prefixes to values that also finds the longest prefix of an address. It is an [`Ipv4Map`] and an
 /// [`Ipv6Map`], with the complexities of [`Map`](super::Map). IPv4 comes first. An address such as `::ffff:192.0.2.1` is IPv6 and
 /// matches IPv6 prefixes only.
 ///

@@ -24,8 +24,8 @@ pub type Ipv6Map<V> = Map<u128, V>;
 /// Addresses are integers ([`Address`]), but functions also take types that convert into them: an [`Ipv4Addr`](core::net::Ipv4Addr) in an
 /// [`Ipv4Map`], an [`Ipv6Addr`](core::net::Ipv6Addr) in an [`Ipv6Map`].
 ///
-/// [`lookup`](Self::lookup) walks an image (see [`Image`]) that the map owns and makes twice as large when it is full; everything
-/// else is answered by the ordered prefixes beside it. Below, n is the number of prefixes. An empty map takes 64 KiB.
+/// [`lookup`](Self::lookup) walks an image (see [`Image`]) that the map owns and makes twice as large when it is full. The ordered prefixes
+/// beside it answer everything else. Below, n is the number of prefixes. An empty map takes 64 KiB.
 ///
 /// ```
 /// use std::net::Ipv4Addr;

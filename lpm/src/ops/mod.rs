@@ -3,8 +3,8 @@
 //!
 //! Every operation takes `(prefix, value)` pairs in the order of [`Prefix`] (by address, shorter first), each prefix once: what
 //! [`Table::iter`](crate::Table::iter) and a `BTreeMap` yield. Other orders give meaningless
-//! results but never a panic. Unless said otherwise an operation is lazy, takes O(n + m) steps for streams of n and m prefixes and
-//! keeps nothing but a stack of at most `WIDTH` + 1 prefixes.
+//! results but never a panic. Unless said otherwise an operation is lazy and takes O(n + m) steps for streams of n and m prefixes. It keeps
+//! nothing but a stack of at most `WIDTH` + 1 prefixes.
 //!
 //! Two views of a table must be kept apart. As a *set of prefixes*, 10.0.0.0/8 and its two halves have nothing in common:
 //! [`union`], [`intersection`], [`difference`], [`diff`]. As *answers to addresses* they are the same: [`regions`], [`compare`],

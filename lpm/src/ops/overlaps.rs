@@ -64,7 +64,7 @@ where
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            // A prefix of the left table pairs with all that cover it in the right one, and the other way round; a prefix of both
+            // A prefix of the left table pairs with all that cover it in the right one, and the other way round. A prefix of both
             // pairs with itself once.
             let by_left = if self.is_left { self.right.len() } else { 0 };
             let by_right = if self.is_right { self.left.len() - usize::from(self.is_left) } else { 0 };

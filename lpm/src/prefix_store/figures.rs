@@ -1,5 +1,5 @@
-//! The figures that the shadow is made for, printed: `cargo test --release -p trieline-lpm --lib figures -- --ignored --nocapture
-//! --test-threads 1`, beside the shared data directory.
+//! The figures that the shadow is made for, printed. Run beside the shared data directory: `cargo test --release -p trieline-lpm --lib
+//! figures -- --ignored --nocapture --test-threads 1`.
 
 use super::PrefixStore;
 use super::node::Slot;

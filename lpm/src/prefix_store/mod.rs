@@ -1,7 +1,7 @@
 //! The writer's copy of a table: its prefixes in order, from which nodes are built and which the image itself does not hold.
 //!
-//! A burst trie. Few prefixes are one sorted bucket; many are a node, whose 2^bits slots lead to buckets and further nodes, and which
-//! holds the prefixes that end inside its bits itself. Each node is built for the entries it has, and rebuilt when it has four times as
+//! A burst trie. Few prefixes are one sorted bucket; many are a node, whose 2^bits slots lead to buckets and further nodes. A node holds
+//! the prefixes that end inside its bits itself. Each node is built for the entries it has, and rebuilt when it has four times as
 //! many or an eighth. No run of changes makes it large, deep or slow. It skips bits that all its entries share. Below, n is the number of
 //! prefixes, w the address's width and d the number of nodes on the way. That is 1 for IPv4, 2 to 6 for IPv6, at most w (prefixes nested bit by
 //! bit).

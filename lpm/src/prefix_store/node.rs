@@ -11,8 +11,8 @@ use core::cmp::Ordering;
 const BITS_MAX: u16 = 18;
 /// Bits of a node at least, unless the next node or the address's end is nearer.
 const BITS_MIN: u16 = 4;
-/// A node is rebuilt, with more or fewer slots, if its prefixes have become so many times as many, or one part in half the
-/// square of it. The cost of building is spread over at least half as many changes.
+/// A node is rebuilt, with more or fewer slots, if its prefixes have become so many times as many. So it is if they have become one part in
+/// half the square of it. The cost of building is spread over at least half as many changes.
 const GROWTH: usize = 4;
 
 /// All prefixes of a table that begin with the same bits and are at least as long: few as a list, many as a node.

@@ -28,7 +28,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another; that of length 0 copies the root. O(log n + prefixes below the rebuilt node), most often none; at
+    /// all root slots one after another. That of length 0 copies the root. O(log n + prefixes below the rebuilt node), most often none; at
     /// worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
@@ -55,7 +55,7 @@ impl<A: Address> Table<A> {
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
     /// change, each from the state before to the state after. O(k log k) on top of the cost of k single changes, and less for changes that
-    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 and others change: then the
+    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 and others change. Then the
     /// memory must hold the table twice, unless all of them are removed.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
@@ -166,8 +166,8 @@ impl<A: Address> Table<A> {
         // One that did not fit is tried again when there is twice as much to gain.
         let is_outgrown = self.root.bits < root_bits::<A>(self.prefix_store.len() / 2, is_deep)
             && self.prefix_store.len() >= 2 * self.refused_at;
-        // The fallback and words change one after the other, so that a lookup could meet a state that never was: together only with
-        // a new root. (Not so removals: see `publish`.)
+        // The fallback and words change one after the other, so that a lookup could meet a state that never was. Together they change only
+        // with a new root. (Not so removals: see `publish`.)
         let only_whole =
             self.is_withdrawn || changes.len() > 1 && changes[0].prefix.len() == 0 && !is_removal(changes);
         if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
@@ -193,7 +193,7 @@ impl<A: Address> Table<A> {
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     ///
     /// With the fallback others change only if all are removed: then the fallback goes first. The addresses of the fallback keep their
-    /// answer until that moment and have none from then on; those of the others have their answers until their words go.
+    /// answer until that moment and have none from then on. Those of the others have their answers until their words go.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -252,8 +252,8 @@ impl<A: Address> Table<A> {
         let mut built = build();
         let in_place = !of_fallback.is_empty() && copy.is_none();
         if built.is_ok() && in_place {
-            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before: what it
-            // found may have been something since. Where a reader does not end, the fallback cannot go so.
+            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before. Where it
+            // found nothing, there may have been something since. Where a reader does not end, the fallback cannot go so.
             built = builder.nodes.settle_or_full(root.units());
         }
         if let Err(error) = built {

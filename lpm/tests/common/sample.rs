@@ -89,7 +89,7 @@ impl<A: Address> Exact<A> {
     }
 
     /// The value of the longest prefix that contains `addr`; 0 = none. The last prefix that begins at or before `addr`, or the
-    /// nearest that covers it and contains `addr`: any longer one would begin between the two.
+    /// nearest that covers it and contains `addr`. Any longer one would begin between the two.
     pub fn lookup(&self, addr: A) -> u32 {
         let mut at = self.entries.partition_point(|(prefix, _)| prefix.addr() <= addr).checked_sub(1);
         while let Some(index) = at {

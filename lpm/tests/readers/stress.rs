@@ -1,8 +1,8 @@
 //! A writer that changes a table at random, and readers that know for each answer whether it was ever right.
 //!
-//! Two checks. Each value is a checksum of its prefix (but for [`Few`]), so that an answer from a block that was reused gives itself away for any
-//! address. A number of addresses is also *watched*. The writer notes before a change each answer that such an address will have, and after
-//! the change that it has it. So a reader knows all answers that were right during its lookup.
+//! Two checks. Each value is a checksum of its prefix (but for [`Few`]). So an answer from a block that was reused gives itself away for
+//! any address. A number of addresses is also *watched*. The writer notes before a change each answer that such an address will have, and
+//! after the change that it has it. So a reader knows all answers that were right during its lookup.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

@@ -16,15 +16,15 @@
  *   sid = "fd00:a::1"                         # ip -6 route add fd00:a::1 encap seg6local action End dev eth1
  *   program = "/sys/fs/bpf/my_sid_hook"       # bpftool prog load my_sid_hook.o /sys/fs/bpf/my_sid_hook
  *
- * The program is an XDP program of its own, loaded and pinned by its author: section "xdp.frags" (or another
- * with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too.
+ * The program is an XDP program of its own, loaded and pinned by its author. Its section is "xdp.frags" (or
+ * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too.
  *
  * ARGUMENT. The frame as it came in, from its Ethernet header on, with up to four tags (802.1Q, 802.1ad).
- * trieline has checked that behind the Ethernet header and the tags stands a whole IPv6 header, in the first
- * buffer, and that the destination is the SID. The destination MAC address is the port's, or the kernel is to
- * get the packet. Either the route to it is one of `encap seg6local` and the frame has the payload length
- * that the header says, or the kernel is to get the packet. trieline has not checked the
- * bytes behind the IPv6 header, nor the hop limit.
+ * trieline has checked that behind the Ethernet header and the tags stands a whole IPv6 header, in the
+ * first buffer. It has also checked that the destination is the SID. The destination MAC address is the
+ * port's, or the kernel is to get the packet. If the route to the SID is not one of `encap seg6local`, the
+ * kernel is to get the packet. The same holds if the frame has not the payload length that the header says.
+ * trieline has not checked the bytes behind the IPv6 header, nor the hop limit.
  *
  * RETURN VALUE.
  *   TL_SID_HOOK_GO_ON  the endpoint's behaviour follows (End, End.DT4, ...), on the packet as it is now
@@ -41,8 +41,8 @@
  * ipv6_header. The route was looked up before: another destination is not looked up, only what the behaviour
  * looks up itself.
  *
- * WHAT IT COSTS. A hash lookup for each packet to a SID, on all devices of a node that has SID hooks; the
- * tail call and the program for those to its own. Packets that XDP forwards otherwise pay nothing.
+ * WHAT IT COSTS. A hash lookup for each packet to a SID, on all devices of a node that has SID hooks. Those
+ * to its own also cost the tail call and the program. Packets that XDP forwards otherwise pay nothing.
  */
 #ifndef TRIELINE_SID_HOOK_H
 #define TRIELINE_SID_HOOK_H

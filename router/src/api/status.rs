@@ -180,8 +180,8 @@ pub struct DeviceStatus {
     pub mode: String,
     /// VLAN id, for a VLAN device on top of an attached one.
     pub vlan: Option<u16>,
-    /// Properties of its packets: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`;
-    /// `no-xdp-xmit`: it takes no redirected frames, so that packets to it are the kernel's.
+    /// Properties of its packets: `forward4`, `forward6`, `seg6`, `tenant`, `rpf-loose`, `rpf-strict`, `filter`, `sid_hook`, `ecn`,
+    /// `no-xdp-xmit`. With the last one it takes no redirected frames, so that packets to it are the kernel's.
     pub flags: Vec<String>,
     /// Packets by verdict; verdicts without any are left out.
     pub counters: Vec<VerdictCount>,

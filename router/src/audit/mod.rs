@@ -1,5 +1,5 @@
-//! The audit: whether the kernel's routes, the mirror, the image and the actions say the same, for samples of addresses all the time, and
-//! for everything on demand.
+//! The audit: whether the kernel's routes, the mirror, the image and the actions say the same. It compares samples of addresses all the
+//! time, and everything on demand.
 
 pub mod answer;
 pub mod check;

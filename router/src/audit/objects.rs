@@ -1,5 +1,5 @@
-//! All that is not a route: links, forwarding settings, rules, neighbours and next hop objects of the mirror are compared with a fresh dump
-//! of the kernel's.
+//! All that is not a route: links, forwarding settings, rules, neighbours and next hop objects. Those of the mirror are compared with a
+//! fresh dump of the kernel's.
 
 use super::answer::hop_text;
 use super::{Difference, Kind, Part, family_name};

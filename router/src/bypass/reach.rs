@@ -1,6 +1,6 @@
 //! Which of the packets that XDP forwards netfilter's rules can reach. A rule that only matches devices which are not trieline's does
-//! nothing to them; one that only matches a source or a destination prefix concerns those packets alone. A rule of whole connections concerns their
-//! answers, too, and so all packets; likewise a rule that is not understood.
+//! nothing to them. One that only matches a source or a destination prefix concerns those packets alone. A rule of whole connections
+//! concerns their answers, too, and so all packets; likewise a rule that is not understood.
 
 use super::netfilter::{Chain, Hook, Reach};
 use std::collections::HashMap;

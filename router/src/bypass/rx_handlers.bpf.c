@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Lists the receive handlers of a network namespace's devices. Netlink and sysfs do not tell them: a macvlan
- * that was moved to another namespace leaves no trace there, and takes the packets of its lower device all
- * the same. The program does not stand in a packet's journey: user space runs it (BPF_PROG_TEST_RUN).
+ * Lists the receive handlers of a network namespace's devices. Netlink and sysfs do not tell them. A
+ * macvlan that was moved to another namespace leaves no trace there, and takes the packets of its lower
+ * device all the same. The program does not stand in a packet's journey: user space runs it
+ * (BPF_PROG_TEST_RUN).
  */
 #include "xdp/vmlinux.h"
 #include <bpf/bpf_core_read.h>

@@ -248,8 +248,8 @@ impl Daemon {
         true
     }
 
-    /// Repairs each part by its own means: what the mirror lacks is dumped again, tables are compared or built once more, and actions
-    /// written once more.
+    /// Repairs each part by its own means. It dumps again what the mirror lacks, compares tables or builds them once more, and writes
+    /// actions once more.
     fn repair(&mut self, differences: &[Difference]) {
         self.audit.status.repairs += 1;
         self.audit.suspects.clear();

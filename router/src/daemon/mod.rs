@@ -497,7 +497,8 @@ impl Daemon {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(Error::Socket(errno.into())),
         }
-        // An answer that is only due later shows nothing of a client that is gone, and poll returns at once as long as it is listed.
+        // An answer that is only due later shows nothing of a client that is gone. As long as the client is listed, poll returns at
+        // once.
         let gone = PollFlags::HUP | PollFlags::ERR;
         let mut listed =
             fds[first..].iter().map(|fd| fd.revents().intersects(gone)).collect::<Vec<_>>().into_iter();

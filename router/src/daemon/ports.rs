@@ -182,8 +182,8 @@ impl Ports {
             let port = Port { table4, table6, flags, ifindex: logical.ifindex, mac };
             for device in bonds.get(&link.ifindex).map_or(&[link][..], Vec::as_slice) {
                 let mut flags = port.flags;
-                // By a backup come packets as soon as the bond fails over, which trielined sees later, or never while it is away: filters,
-                // SID hooks and tenants hold there before. Until then the kernel drops what comes in.
+                // Packets come by a backup as soon as the bond fails over, which trielined sees later, or never while it is away. So
+                // filters, SID hooks and tenants hold there before. Until then the kernel drops what comes in.
                 let is_backup = device.master == Some(link.ifindex) && device.backup;
                 if is_backup || kernel.bypass.excludes(device.ifindex) {
                     flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
@@ -272,7 +272,7 @@ impl Ports {
         changed || reported
     }
 
-    /// Forgets what is known of links that went: the kernel has detached them and closed them as exits, also when another has the
+    /// Forgets what is known of links that went. The kernel has detached them and closed them as exits, also when another has the
     /// number by now.
     pub fn forget(&mut self, touched: &Touched, dataplane: &mut Dataplane) {
         if touched.all {
@@ -291,9 +291,9 @@ impl Ports {
         }
     }
 
-    /// Sets the ports where they differ; those that become or cease to be a tenant's after a grace period (some 20 ms) in which
-    /// their packets are dropped. `tables` names the families whose tables are as the kernel's. A port that cannot be set is
-    /// logged once and does not stop the others. Returns whether no port has lookup ids of before.
+    /// Sets the ports where they differ. Those that become or cease to be a tenant's are set after a grace period (some 20 ms)
+    /// in which their packets are dropped. `tables` names the families whose tables are as the kernel's. A port that cannot be
+    /// set is logged once and does not stop the others. Returns whether no port has lookup ids of before.
     pub fn set(
         &mut self,
         kernel: &KernelState,
@@ -511,7 +511,7 @@ impl Ports {
     }
 }
 
-/// A port on its way from or to a tenant: nothing is forwarded, and the kernel gets nothing, until every packet that met the old
+/// A port on its way from or to a tenant. Nothing is forwarded, and the kernel gets nothing, until every packet that met the old
 /// flags is through. Lookup ids and flags of a port are not replaced at one stroke.
 fn frozen(before: &Port, after: &Port) -> Option<Port> {
     let flags = PortFlags { forward4: false, forward6: false, seg6: false, tenant: true, ..before.flags };

@@ -245,7 +245,7 @@ impl Actions {
         &self.sids
     }
 
-    /// Gives a number back. No table may hold it any more; packets that have just read it still find the action, and the
+    /// Gives a number back. No table may hold it any more. Packets that have just read it still find the action, and the
     /// number is used again after a grace period.
     pub fn release(&mut self, id: u32) {
         let Some(allocated) = self.allocated.get_mut(id as usize) else { return };

@@ -73,10 +73,10 @@ impl Dataplane {
     /// Makes the maps, or takes over what is pinned, and loads this build's program against them. Devices that are attached
     /// already get the new program at once, without missing a packet.
     ///
-    /// Where what is pinned was made by another version or with other options, it stays in force, and all maps are made a second
-    /// time, aside: see [`Dataplane::take_place`]. Pins left by a network namespace that is gone (its inode number given to a
-    /// new one), or by an owner that ended before it was done, are removed. An error leaves pinned what was, and nothing that
-    /// was not.
+    /// Where what is pinned was made by another version or with other options, it stays in force. Then all maps are made a
+    /// second time, aside: see [`Dataplane::take_place`]. Pins left by a network namespace that is gone (its inode number
+    /// given to a new one) are removed. So are those of an owner that ended before it was done. An error leaves pinned what
+    /// was, and nothing that was not.
     pub fn open(options: &Options) -> Result<Self> {
         let pin_dir = options.pins.as_path();
         let lock = trieline_bpf::pins::own(pin_dir)?;
@@ -441,7 +441,7 @@ impl Dataplane {
 
     /// Lets packets leave by a device of this network namespace. The kernel forgets it when the device goes.
     ///
-    /// Frames of several buffers leave only by devices that say they take them, which may change at any time: to be called again
+    /// Frames of several buffers leave only by devices that say they take them. That may change at any time: to be called again
     /// now and then.
     pub fn set_device(&mut self, ifindex: u32) -> Result<()> {
         self.open_device(ifindex, takes_jumbo_redirects(ifindex))

@@ -58,7 +58,7 @@ enum {
 };
 
 /*
- * The fates of a forwarded packet. The value is the index of the counter; the name after TL_LOST, in lower
+ * The fates of a forwarded packet. The value is the index of the counter. The name after TL_LOST, in lower
  * case, is the label of the metric and the key in JSON. Pinned maps hold these numbers: add a fate at the
  * end.
  */

@@ -1,5 +1,5 @@
-//! The object that a prefix's number in the tables stands for: for the writer, which gives numbers out, and for the audit, which looks
-//! whether the image has them.
+//! The object that a prefix's number in the tables stands for. It is for the writer, which gives numbers out, and for the audit, which
+//! looks whether the image has them.
 
 use crate::kernel::route::kind;
 use crate::rib::family::{Decision, Family, NexthopState};

@@ -116,7 +116,7 @@ impl Writer<'_> {
         };
         let done = match done {
             Err(trieline_lpm::Error::Full { .. }) => {
-                // The table is old by now, in part; the image has no space for it, perhaps an earlier daemon's, and the new one side by
+                // The table is old by now, in part. The image has no space for it, perhaps an earlier daemon's, and the new one side by
                 // side.
                 written.table = None;
                 let wanted = self.wanted(source);

@@ -1,4 +1,5 @@
-//! Copies of the last good file of each filter, which outlive maps and reboots: for a start that finds the file bad and no set in force.
+//! Copies of the last good file of each filter, which outlive maps and reboots. They are for a start that finds the file bad and no set
+//! in force.
 
 use super::rule::FilterRule;
 use std::os::unix::fs::DirBuilderExt;

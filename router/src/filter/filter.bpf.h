@@ -124,8 +124,8 @@ TL_INLINE void tl_filter_note(__u32 slot)
 		scratch->head.filter = slot + 1;
 }
 
-/* The verdict, or TL_GO_ON, of the filters of list `list` on the packet whose IP header begins at `at`, of a
- * packet around it that ends at `end`. A packet without a whole header is dropped. */
+/* The verdict, or TL_GO_ON, of the filters of list `list` on the packet whose IP header begins at `at`. The
+ * packet around it ends at `end`. A packet without a whole header is dropped. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

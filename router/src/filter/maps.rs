@@ -199,8 +199,8 @@ impl Filters {
     /// Makes the lists be these, each for all packets at once; further lists become empty. List 0 is that of the ports that have
     /// [`crate::PortFlags::filter`].
     ///
-    /// Waits for a grace period (some 20 ms): when this returns, no packet meets a filter of before, and tables and counters that only
-    /// those had may be used otherwise. On an error nothing has changed.
+    /// Waits for a grace period (some 20 ms): when this returns, no packet meets a filter of before. Then tables and counters that
+    /// only those had may be used otherwise. On an error nothing has changed.
     pub fn set(&mut self, lists: &[Vec<Filter>]) -> Result<()> {
         let total: usize = lists.iter().map(Vec::len).sum();
         if total > Self::MAX || lists.len() > LISTS as usize {

@@ -46,7 +46,7 @@ pub struct FilterStatus {
     /// Only SID hooks ask it, for the packet inside; ports do not.
     #[serde(default)]
     pub inside: bool,
-    /// Why its file is not in force since the daemon's start: the set is the one of before, or that of the file's last good copy.
+    /// Why its file is not in force since the daemon's start. The set is the one of before, or that of the file's last good copy.
     pub problem: Option<String>,
 }
 

@@ -259,8 +259,8 @@ TL_INLINE __u32 tl_nested_bound(struct xdp_md *ctx, const struct tl_nested_walk 
  * TL_GO_ON, a verdict, TL_NESTED_FILTER or TL_NESTED_TUNNEL. `kind` is the protocol by which another packet
  * would carry the one at `at`: IPPROTO_IPV6 or IPPROTO_IPIP.
  *
- * TL_NESTED_FILTER names a list of filters to ask (from bit 8 on), their header's place (from bit 16 on), and
- * where the packet around it ends (from bit 32 on). Several such lists are one too many.
+ * TL_NESTED_FILTER names a list of filters to ask (from bit 8 on) and their header's place (from bit 16
+ * on). It also names where the packet around it ends (from bit 32 on). Several such lists are one too many.
  *
  * After TL_NESTED_TUNNEL the caller calls tl_nested_tunnel(), then this again, without `kind`: from here the
  * stack is too short for lookups.

@@ -31,8 +31,8 @@ pub enum Object {
     Nexthop(Nexthop),
     /// Ids of others, with their weights; a resilient group too, whose buckets change only where they must.
     Group(Vec<(u32, u16)>),
-    /// Something that trieline does not forward by: a blackhole, a forwarding entry of a bridge, an object with an attribute or a flag that
-    /// is not known. Routes by it, and by a group that has it, are the kernel's.
+    /// Something that trieline does not forward by: a blackhole, a forwarding entry of a bridge, an object with an unknown attribute or
+    /// flag. Routes by it, and by a group that has it, are the kernel's.
     Other,
 }
 

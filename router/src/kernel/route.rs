@@ -1,8 +1,8 @@
 //! Routes, decoded at the speed of the kernel's dump.
 //!
 //! A million routes share a few hundred ways of forwarding, so a message is split in two. The prefix and metric are decoded at once.
-//! Everything else becomes the *key* of a nexthop group: the bytes that decide how packets are forwarded, without fields that change by themselves (flags
-//! of the moment, timers). Only a key never seen before is decoded further, by [`decode_nhg`].
+//! Everything else becomes the *key* of a nexthop group: the bytes that decide how packets are forwarded. Fields that change by themselves
+//! (flags of the moment, timers) are left out. Only a key never seen before is decoded further, by [`decode_nhg`].
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, address_bytes, read_address, read_u16, read_u32};
 use super::known::{self, Unknown};
@@ -361,8 +361,8 @@ pub fn source_for(destination: &IpAddr) -> Request {
     Request::new(message::GET_ROUTE, 0, &fixed).attribute(RTA_DST, &address_bytes(destination))
 }
 
-/// Asks which route the kernel's lookup finds for a packet of this node to `destination`: the answer is the route itself, with its prefix and
-/// all next hops. `device`: a VRF's, whose table is asked; 0: the rules decide.
+/// Asks which route the kernel's lookup finds for a packet of this node to `destination`. The answer is the route itself, with its prefix
+/// and all next hops. `device`: a VRF's, whose table is asked; 0: the rules decide.
 pub fn matching(destination: &IpAddr, device: u32) -> Request {
     let mut fixed = [0; FIXED];
     fixed[0] = if destination.is_ipv4() { family::INET } else { family::INET6 };

@@ -68,8 +68,8 @@ fn seg6_encap() {
     assert_eq!((srh.len(), &srh[..8]), (24, &[0, 2, 4, 0, 0, 0, 0, 0][..]));
 }
 
-/// `ip -6 route add fd00:f::/64 encap seg6 mode inline segs fd00:1::c,fd00:1::d dev n0`: visited in the order given, written the
-/// other way round, the packet's own destination last.
+/// `ip -6 route add fd00:f::/64 encap seg6 mode inline segs fd00:1::c,fd00:1::d dev n0`: the segments are visited in the
+/// order given. They are written the other way round, the packet's own destination last.
 #[test]
 fn segments_in_the_order_of_visit() {
     let (_, _, nhg) =

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// From so long before its end on a route is left to the kernel, so that the daemon has time to ask whether it was prolonged.
+/// From so long before its end on a route is left to the kernel. So the daemon has time to ask whether it was prolonged.
 const MARGIN: Duration = Duration::from_secs(3);
-/// The daemon dumps again so long after the end too, as a route that has ended can be prolonged until the kernel removes it, every 30 s.
+/// The daemon dumps again so long after the end too. A route that has ended can be prolonged until the kernel removes it, every 30 s.
 const AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(40)];
 /// `USER_HZ`: hundredths of a second.
 const TICK_MS: u64 = 10;

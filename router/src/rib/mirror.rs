@@ -209,8 +209,8 @@ impl Mirror {
         }
     }
 
-    /// A next hop object changes the nexthop groups that use it: what is done with their packets, and where other links or neighbours are
-    /// meant, what their routes decide.
+    /// A next hop object changes the nexthop groups that use it, and so what is done with their packets. Where other links or neighbours
+    /// are meant, it changes what their routes decide.
     fn follow_object(&mut self, id: u32, object: Option<nexthop::Object>) {
         let renewed = self.nhgs.follow_object(id, object);
         self.follow_renewed(renewed);

@@ -2,7 +2,7 @@
 //!
 //! Incoming device, VRF and marks are known beforehand, so they are decided here (XDP sees packets before any part of the kernel marks
 //! them). Source and destination are left for each packet. Where only the kernel can tell whether a rule selects a packet, the packets that
-//! come to that rule are its own; those that an earlier table decides are not.
+//! come to that rule are its own. Those that an earlier table decides are not.
 
 use crate::kernel::rule::{FibRuleAction, Rule};
 use crate::kernel::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};

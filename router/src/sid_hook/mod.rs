@@ -136,7 +136,7 @@ impl SidHooks {
     }
 
     /// Likewise at a restart, where packets are forwarded already: a program or a file that cannot be had does not stop the others. The
-    /// program that the SID has stays in force, also that of tables of another version or shape (`former`); where it has none, its packets
+    /// program that the SID has stays in force, also that of tables of another version or shape (`former`). Where it has none, its packets
     /// are dropped. A sample is not taken. [`SidHooks::retry`] tries again.
     pub fn prepare_again(
         &self,
@@ -232,7 +232,7 @@ impl SidHooks {
         }
     }
 
-    /// Puts in force what was prepared, SID by SID, and takes out what no packet meets any more, for which it waits a grace period (some
+    /// Puts in force what was prepared, SID by SID. Takes out what no packet meets any more, for which it waits a grace period (some
     /// 20 ms). It fails only for want of the kernel's memory; then what was in force is again, as far as that goes.
     pub fn commit(
         &mut self,

@@ -14,7 +14,7 @@
 #include "capture/capture.bpf.h"
 #include "filter/filter.bpf.h"
 
-/* The user's program in the place of this call: a tail call out of a SID hook comes back to the caller with
+/* The user's program in the place of this call. A tail call out of a SID hook comes back to the caller with
  * what the program returns. Comes here itself only when there is none. */
 __attribute__((noinline)) int tl_sid_hook_program(struct xdp_md *ctx, __u32 index)
 {
@@ -26,7 +26,7 @@ __attribute__((noinline)) int tl_sid_hook_program(struct xdp_md *ctx, __u32 inde
 }
 
 /*
- * The filters' answer for the packet inside the one at `at`, around which is what ends at `end`; that of an
+ * The filters' answer for the packet inside the one at `at`, around which is what ends at `end`. That of an
  * endpoint without one is to go on. Where the headers
  * lead further than is looked, nothing goes on: the kernel would find the packet inside and ask no filter.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * SRv6 headends (RFC 8986 5), byte for byte as Linux does them (net/ipv6/seg6_iptunnel.c): a ready-made
+ * SRv6 headends (RFC 8986 5), byte for byte as Linux does them (net/ipv6/seg6_iptunnel.c). A ready-made
  * header is pushed and what depends on the packet filled in.
  */
 #ifndef TRIELINE_ENCAP_BPF_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * SRv6 endpoints that go on to the next segment (RFC 8986 4.1 to 4.3, 4.13, 4.16.1; RFC 9800 4.1), byte for
- * byte as Linux does them (net/ipv6/seg6_local.c).
+ * SRv6 endpoints that go on to the next segment (RFC 8986 4.1 to 4.3, 4.13, 4.16.1; RFC 9800 4.1). They
+ * work byte for byte as Linux does them (net/ipv6/seg6_local.c).
  */
 #ifndef TRIELINE_ENDPOINT_BPF_H
 #define TRIELINE_ENDPOINT_BPF_H

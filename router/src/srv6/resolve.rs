@@ -200,7 +200,7 @@ impl Resolver<'_> {
         Ok(Action::endpoint(Endpoint::EndDx2, Target::Device { ifindex, mtu }))
     }
 
-    /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination; a gateway on the way to it is
+    /// End.DX4. With a next hop, the kernel looks that up in place of the inner destination. A gateway on the way to it is
     /// where the packet goes. An on-link next hop makes the kernel ask for the inner destination's neighbour instead.
     fn end_dx4(&self, next_hop: Ipv4Addr) -> Resolved<Action> {
         if self.kernel.obstacle(family::INET).is_some() || !self.kernel.parts(family::INET).is_empty() {

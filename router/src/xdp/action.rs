@@ -29,9 +29,9 @@ pub enum Action {
     Encaps {
         /// Towards the first segment. `mtu` is that of the encapsulated packet.
         adjacency: Adjacency,
-        /// IPv6 header and, but for a reduced one with one segment, SRH: 40, or 48 and 16 for each segment, bytes, as they leave
-        /// over an IPv4 packet. The payload length and the last next header are filled in for each packet; over an IPv6 packet also
-        /// traffic class, flow label and hop limit.
+        /// IPv6 header and, but for a reduced one with one segment, SRH, as they leave over an IPv4 packet. They have 40 bytes, or
+        /// 48 and 16 for each segment. The payload length and the last next header are filled in for each packet. Over an IPv6
+        /// packet, traffic class, flow label and hop limit are too.
         outer: Vec<u8>,
         /// The packet's part that goes inside, and the flow label.
         headend: Headend,

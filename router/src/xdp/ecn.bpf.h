@@ -11,7 +11,7 @@ enum { TL_NOT_ECT, TL_ECT1, TL_ECT0, TL_CE };
 
 /*
  * RFC 6040 4.2: combines the outer header's ECN field into the inner packet, behind the link header and
- * `outer` bytes more; TL_GO_ON, or the verdict if it cannot. Called when nothing else can fail any more.
+ * `outer` bytes more. TL_GO_ON, or the verdict if it cannot. Called when nothing else can fail any more.
  */
 __attribute__((noinline)) int tl_combine_ecn(struct xdp_md *ctx, __u32 l2, __u32 outer)
 {

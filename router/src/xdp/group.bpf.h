@@ -190,8 +190,8 @@ TL_INLINE void tl_keys_l3(struct xdp_md *ctx, struct tl_keys *keys)
 #define TL_FLOW_HEADERS 6
 
 /*
- * A hash of the flow of the packet at `offset`, by what Linux tells flows apart by: `policy` and `fields` are
- * as in its sysctls fib_multipath_hash_policy and fib_multipath_hash_fields.
+ * A hash of the flow of the packet at `offset`, by what Linux tells flows apart by. `policy` and `fields`
+ * are as in its sysctls fib_multipath_hash_policy and fib_multipath_hash_fields.
  *
  * A secret key keeps outsiders from choosing flows that all go one way, and makes two nodes one after another
  * choose apart. The kernel's own has another: the same flows may go other ways there.
@@ -227,7 +227,7 @@ __attribute__((noinline)) __u32 tl_flow_hash(struct xdp_md *ctx, __u32 offset, _
 
 /*
  * The same of most packets, by plain loads: each helper and each function call costs a packet some
- * nanoseconds. 0 where tl_flow_hash() has to read on: an ICMP error quotes another flow; options, fragments
+ * nanoseconds. 0 where tl_flow_hash() has to read on. An ICMP error quotes another flow; options, fragments
  * and other protocols than TCP and UDP may have their ports elsewhere, or none.
  */
 TL_INLINE __u32 tl_plain_flow_hash(const void *l3, const void *end, __u32 policy)

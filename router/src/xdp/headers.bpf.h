@@ -5,7 +5,7 @@
  *
  * The kernel cuts a packet to its payload length, and puts fragments together at an address of its own. So
  * nothing beyond the payload length counts, a first fragment must hold all headers (RFC 7112), and a later
- * one says nothing: without its first one it comes to nothing.
+ * one says nothing. Without its first one it comes to nothing.
  */
 #ifndef TRIELINE_HEADERS_BPF_H
 #define TRIELINE_HEADERS_BPF_H

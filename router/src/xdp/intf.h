@@ -57,9 +57,9 @@ enum tl_limits {
 #define TL_RULES_MAX 32
 
 /*
- * The XDP program's decision on a packet, with the reason. The value is the index of the packet's counter;
- * the name after FORWARD, PASS or DROP, in lower case, is the label of the metric and the key in JSON. Names
- * are unique.
+ * The XDP program's decision on a packet, with the reason. The value is the index of the packet's counter.
+ * The name after FORWARD, PASS or DROP, in lower case, is the label of the metric and the key in JSON.
+ * Names are unique.
  *
  * Each kind has a range with free places. Add a verdict at the end of its range. Pinned maps hold these
  * numbers, so one that is in use neither moves nor is used again, and then TL_INTF_VERSION stays as it is.
@@ -237,7 +237,7 @@ struct tl_dt46 {
 } __attribute__((aligned(8)));
 
 /*
- * One rule of `ip rule`: packets from and to these prefixes are looked up in a table; where that has no
+ * One rule of `ip rule`: packets from and to these prefixes are looked up in a table. Where that has no
  * route, the next rule decides. Addresses are in host byte order and IPv4 in the first 32 bits. Never changed
  * while a lookup id leads to it.
  */

@@ -208,7 +208,7 @@ TL_INLINE int tl_leaves_by(__u64 word, __u64 way)
 
 /*
  * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6). With a `way`, a port's device and tag:
- * whether packets to the source would leave by it (strict: by one of the next hops, as __fib_validate_source
+ * whether packets to the source would leave by it (strict: by a next hop, as __fib_validate_source
  * asks). With 0: whether they would leave by any (loose). A function of its own, verified and called apart:
  * only ports that ask for it pay.
  */

@@ -73,7 +73,7 @@ struct {
 } tagged SEC(".maps");
 
 /*
- * Not in the hash: an element that is replaced or removed there may be another key's at once, and a packet
+ * Not in the hash. An element that is replaced or removed there may be another key's at once, and a packet
  * looks at its port to the end.
  */
 struct {

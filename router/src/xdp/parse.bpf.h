@@ -67,8 +67,8 @@ TL_INLINE int tl_is_tag(__be16 proto)
  * of ours. Without such a device, Linux drops the packet. A function of its own: few frames have such
  * tags.
  *
- * In the answer, from the lowest bits on: a verdict or TL_GO_ON, the bytes before what the tags lead to (from
- * 8 on), the VLAN (16), the EtherType (32).
+ * In the answer, from the lowest bits on: a verdict or TL_GO_ON, and the bytes before what the tags lead
+ * to (from 8 on). Then the VLAN (16) and the EtherType (32).
  */
 __attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
 {
@@ -179,7 +179,7 @@ TL_INLINE int tl_shorter(struct xdp_md *ctx, struct tl_frame *f, __u32 len)
 }
 
 /* Whether the frame holds more than `most` bytes from l3 on, the largest packet that a 16-bit length can
- * mean: then a length of 0 is BIG TCP's. */
+ * mean. Then a length of 0 is BIG TCP's. */
 TL_INLINE int tl_beyond_length(struct xdp_md *ctx, const struct tl_frame *f, __u32 most)
 {
 	return bpf_xdp_get_buff_len(ctx) > f->l2 + most;

@@ -13,7 +13,7 @@ pub(crate) const VERSION: u32 = tl_limits::TL_INTF_VERSION.0;
 pub(crate) const IMAGE_VERSION: u32 = tl_limits::TL_INTF_IMAGE.0;
 pub(crate) const IMAGE: &str = "image";
 pub(crate) const INSTANCE: &str = "instance";
-/// The section of the heartbeat, which is a map without a declaration, and its pin: no file in a BPF file system has a dot in
+/// The section of the heartbeat, which is a map without a declaration, and its pin. No file in a BPF file system has a dot in
 /// its name.
 const HEARTBEAT_SECTION: &str = ".data.heartbeat";
 pub(crate) const HEARTBEAT: &str = "life";

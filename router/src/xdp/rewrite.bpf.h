@@ -53,7 +53,7 @@ __attribute__((noinline)) int tl_grow_headroom(struct xdp_md *ctx, __u32 bytes)
 
 /*
  * Removes `removed` bytes after the link header (adds, if negative), writes the link header, with or without
- * tag, and finds l3 again. Fails only if bytes are to be added and the frame has no headroom for them; then
+ * tag, and finds l3 again. Fails only if bytes are to be added and the frame has no headroom for them. Then
  * nothing has changed, and the packet can be passed. A caller that fails after it drops the packet, as the
  * kernel must not get a changed one.
  */
@@ -79,8 +79,8 @@ TL_INLINE __u32 tl_set_l2(struct xdp_md *ctx, struct tl_frame *f, const struct t
 }
 
 /*
- * The tail of every way out, after tl_egress_check(): `removed` bytes go behind the link header (negative: so
- * many come), and `len` bytes from there on leave. TL_GO_ON, and then l3 is found again.
+ * The tail of every way out, after tl_egress_check(). `removed` bytes go behind the link header (negative:
+ * so many come), and `len` bytes from there on leave. TL_GO_ON, and then l3 is found again.
  */
 TL_INLINE __u32 tl_emit(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, int removed,
 			__u32 len, __be16 proto)
@@ -132,9 +132,9 @@ __attribute__((noinline)) int tl_move_ipv6(struct xdp_md *ctx, __u32 offset, __u
 }
 
 /*
- * The way out of every packet that is forwarded as it came, once an adjacency is chosen: the checks, which
- * may leave it to the kernel, then the changes. An outer header of `outer` bytes in front of it goes (0:
- * none). TL_GO_ON: it is ready to leave.
+ * The way out of every packet that is forwarded as it came, once an adjacency is chosen. First the checks,
+ * which may leave it to the kernel, then the changes. An outer header of `outer` bytes in front of it goes
+ * (0: none). TL_GO_ON: it is ready to leave.
  */
 TL_INLINE __u32 tl_send4(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj, __u32 lookup,
 			 const struct iphdr *ip, __u32 outer)

@@ -1,7 +1,7 @@
 //! Rules: policies (lookups of more than one table), as `ip rule` makes them, written aside and named by ports and actions.
 //!
 //! A lookup id is a table's id or the first of a few linked rules. Rules that one leads to are never changed. To change them, trieline makes
-//! another chain and moves all that name the old one to it; the old chain's places are used again after a grace period.
+//! another chain and moves all that name the old one to it. The old chain's places are used again after a grace period.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;

@@ -131,8 +131,8 @@ pub(crate) fn program_tag(program: BorrowedFd<'_>) -> io::Result<String> {
     Ok(info.tag.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Runs an XDP program on a frame, as if it came in by that device of this thread's network namespace; the frame as it is then.
-/// Nothing is sent.
+/// Runs an XDP program on a frame, as if it came in by that device of this thread's network namespace. Returns the frame as it
+/// is then. Nothing is sent.
 pub(crate) fn test_run(program: BorrowedFd<'_>, ifindex: u32, frame: &[u8]) -> io::Result<Vec<u8>> {
     /// Room for what a program can put in front.
     const ROOM: usize = 4096;

@@ -98,8 +98,8 @@ pub fn mislead(packet: &mut [u8], random: &mut Random) {
     packet[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
 }
 
-/// A packet within packets to these addresses, each with or without an SRH that names more of them, and now and then extension headers,
-/// or another length.
+/// A packet within packets to these addresses, each with or without an SRH that names more of them. Now and then one has extension
+/// headers, or another length.
 pub fn nest(packet: Vec<u8>, addresses: &[&str], random: &mut Random) -> Vec<u8> {
     let mut packet = packet;
     for _ in 0..random.below(4) {

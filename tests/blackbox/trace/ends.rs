@@ -1,4 +1,4 @@
-//! A tracer never ends what it traces unless it is asked to: however the trace ends, and whatever output fails, the command runs on
+//! A tracer never ends what it traces unless it is asked to. However the trace ends, and whatever output fails, the command runs on
 //! and the report is printed.
 
 use std::fs;

@@ -1,7 +1,8 @@
 //! The Perfetto file by the rules of Perfetto's own importer: what breaks one is dropped there without a word, or drawn wrongly.
 //!
-//! The rules are those of google/perfetto, src/trace_processor/importers: `json/json_trace_parser_impl.cc` (which keys each kind of
-//! event has), `common/slice_tracker.cc` (slices of a track nest) and `common/flow_tracker.cc` (arrows hold on to open slices).
+//! The rules are those of google/perfetto, src/trace_processor/importers. The files are `json/json_trace_parser_impl.cc` (which keys
+//! each kind of event has), `common/slice_tracker.cc` (slices of a track nest) and `common/flow_tracker.cc` (arrows hold on to open
+//! slices).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -70,7 +70,7 @@ fn a_ring_that_overflows_loses_a_number_that_is_known() {
     let (code, report, _) = end(lenient);
     let lost = number(&report, "lost");
     assert!(code == 0 && lost > 0, "{report}");
-    // Every event is in a record that was read, or left beside a gap, or lost; a receive that waits already may be seen by no hook.
+    // Every event is in a record that was read, or left beside a gap, or lost. A receive that waits already may be seen by no hook.
     let named = ["received", "sent", "discarded", "missed"].map(|name| number(&report, name));
     let events = named.iter().sum::<u64>() + lost;
     assert!((2 * MESSAGES - 1..=2 * MESSAGES).contains(&events), "{report}");

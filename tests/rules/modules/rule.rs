@@ -1,4 +1,4 @@
-//! The rule: in each folder of a crate the modules form no circle, and a module uses only those of its own floor and lower ones.
+//! The rule: in each folder of a crate the modules form no circle. A module uses only those of its own floor and lower ones.
 
 use super::source::Edge;
 use std::collections::{BTreeMap, BTreeSet};

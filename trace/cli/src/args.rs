@@ -14,7 +14,8 @@ use trieline_terminal::usage;
 use crate::cgroup;
 use crate::probes::ProbeArgs;
 
-/// Records of a ring, unless set: 2.5 MiB a CPU; where bytes are captured, fewer, as each is larger; 64 MiB for all CPUs at most.
+/// Records of a ring, unless set: 2.5 MiB a CPU. If bytes are captured, fewer, as each is larger. In both cases 64 MiB for all CPUs at
+/// most.
 const SLOTS: u32 = 1 << 16;
 const SLOTS_CAPTURING: u32 = 1 << 14;
 

@@ -103,7 +103,8 @@ fn join(files: Vec<RecordFile>) -> anyhow::Result<Joined> {
     Ok(Joined { files, clocks, summary, counts, ways: hops.counts(), passes: passes.counts(), untimed })
 }
 
-/// The events of all files, in the order of their hosts' wall clocks, with the numbers of their files: a socket just before its first record.
+/// The events of all files, in the order of their hosts' wall clocks, with the numbers of their files. A socket comes just before its first
+/// record.
 fn in_order(files: &[RecordFile]) -> Vec<(usize, &Event)> {
     let mut all = Vec::new();
     for (number, file) in files.iter().enumerate() {

@@ -154,8 +154,8 @@ fn name(process: u32) -> Option<String> {
     Some(name.strip_suffix('\n').unwrap_or(&name).to_owned())
 }
 
-/// Whether a process has a thread that has not ended (`man 5 proc_pid_stat`: the state, and 17 fields on the number of threads, behind the
-/// name in parentheses). An ended process keeps its number until its parent has waited for it.
+/// Whether a process has a thread that has not ended. The state, and 17 fields on the number of threads, are behind the name in parentheses
+/// (`man 5 proc_pid_stat`). An ended process keeps its number until its parent has waited for it.
 fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
     let Ok(stat) = stat else { return false };

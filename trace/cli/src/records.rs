@@ -1,6 +1,6 @@
 //! Files of what hooks noted on a host (`--records`), which `trieline trace join` puts together with those of other hosts.
 //!
-//! A file is lines of JSON in the order of time: what the trace was, sockets each before its first record, records, and at the end what
+//! A file is lines of JSON in the order of time: what the trace was, sockets each before its first record, and records. At the end is what
 //! was missed. Times are the host's CLOCK_MONOTONIC.
 
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use crate::errors::cannot_write;
 
 /// 3: records have their process.
 const VERSION: u32 = 3;
-/// A record can come so much later than younger ones: a send over TCP has the time of its first segment, and comes with its end.
+/// A record can come so much later than younger ones. A send over TCP has the time of its first segment, and comes with its end.
 const WINDOW_NS: u64 = 1_000_000_000;
 
 /// A line of the file.

@@ -1,4 +1,4 @@
-//! The cost of a trace for its processes, while it is on. Hooks go off in short windows at random times; the kernel's counts of these
+//! The cost of a trace for its processes, while it is on. Hooks go off in short windows at random times. The kernel's counts of these
 //! processes then are compared with the window beside it, in which the hooks are on.
 
 use std::collections::hash_map::RandomState;

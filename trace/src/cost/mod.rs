@@ -317,8 +317,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock: the least of several samples,
-    /// which leaves interrupts out.
+    /// Nanoseconds a message that the receive's hook runs from its clock on and the send's up to its clock. It is the least of several
+    /// samples, which leaves interrupts out.
     fn inside(&mut self, pair: &Pair) -> Result<(f64, f64)> {
         let mut least = (f64::INFINITY, f64::INFINITY);
         for _ in 0..self.chunks {

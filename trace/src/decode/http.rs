@@ -1,6 +1,6 @@
 //! HTTP/1.1 (RFC 9112): heads by httparse, bodies by Content-Length or in chunks.
 //!
-//! A request is known by its method, its target and its body; a response by the request that it answers, which is the first of its
+//! A request is known by its method, its target and its body. A response is known by the request that it answers, which is the first of its
 //! connection without one. So a proxy's message is known on both of its sides, whatever headers it changes.
 
 use super::id::Hash;

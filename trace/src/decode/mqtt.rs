@@ -1,8 +1,8 @@
 //! MQTT 3.1.1 and 5.0 (OASIS): the fixed header has the packet's type and its length.
 //!
 //! A PUBLISH is known by its topic and its payload; the broker gives it another packet identifier, and may change its flags. In 5.0 it
-//! may say by a number which topic of the same connection and direction it means (3.3.2.3.4). In a connection whose CONNECT was not
-//! seen, packets are read as those of 3.1.1 until another connection carries the message that one is if it is read as 5.0.
+//! may say by a number which topic of the same connection and direction it means (3.3.2.3.4). If a connection's CONNECT was not seen, its
+//! packets are read as those of 3.1.1. That ends when another connection carries the message that one of them is if it is read as 5.0.
 
 use std::collections::HashMap;
 

@@ -68,8 +68,8 @@ fn is_bulk(kind: u8) -> bool {
     matches!(kind, b'$' | b'=' | b'!')
 }
 
-/// Whether a command makes of its connection a stream that goes on by itself: with a replica (whose acknowledgements have no reply), or of
-/// all that clients ask.
+/// Whether a command makes of its connection a stream that goes on by itself. The stream is with a replica (whose acknowledgements have no
+/// reply), or of all that clients ask.
 fn is_streaming(name: &[u8]) -> bool {
     matches!(name, b"replconf" | b"psync" | b"sync" | b"monitor")
 }

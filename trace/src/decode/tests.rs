@@ -147,7 +147,7 @@ fn decoding_goes_on_after_nonsense() {
     assert_eq!((messages.len(), decoded), (2, Decoded { malformed: 1, unseen: 0, bytes: 10 }));
 }
 
-/// A received message has the time of its last byte, a sent one that of its first; where records were lost, no half is joined to another.
+/// A received message has the time of its last byte, a sent one that of its first. Where records were lost, no half is joined to another.
 #[test]
 fn times_and_losses() {
     let mut decoding = Decoding::new("nats".parse().unwrap());

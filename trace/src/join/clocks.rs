@@ -1,9 +1,9 @@
 //! How far the clocks of hosts are apart, from messages that went both ways between them.
 //!
 //! Each way shows its delay and the difference of the clocks in one number. It is positive one way and negative the other (NTP, RFC 5905
-//! section 8, here with the quickest message of each way as in Cristian's algorithm). Both delays are above zero, so half their
-//! sum bounds the error: for which the send's time must be one before the message left, that of the device's queue. The end of a send may
-//! come after the receive.
+//! section 8). Here the quickest message of each way is taken, as in Cristian's algorithm. Both delays are above zero, so half their sum
+//! bounds the error. For that the send's time must be one before the message left: that of the device's queue. The end of a send may come
+//! after the receive.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,8 @@ pub struct Offset {
     pub bound_ns: i64,
 }
 
-/// The clocks of all hosts; `None`: no messages whose way is known from a device on went both ways between it and one whose clock is known. `clocks`: of each host,
-/// what is the same in those that have one clock.
+/// The clocks of all hosts. `None`: no messages whose way is known from a device on went both ways between it and one whose clock is known.
+/// `clocks`: of each host, what is the same in those that have one clock.
 pub fn offsets<C: PartialEq>(clocks: &[C], hops: &[Hop]) -> Vec<Option<Offset>> {
     let mut known = vec![None; clocks.len()];
     if let Some(first) = known.first_mut() {

@@ -15,11 +15,11 @@ pub struct Counts {
     pub pieces: u64,
     /// Sends beyond a message's first: fan-out, or one message sent in parts.
     pub copies: u64,
-    /// By thread: sends that end a T2 of a message that has another one already: it was passed on and answered, or left by several
+    /// By thread: sends that end a T2 of a message that has another one already. It was passed on and answered, or left by several
     /// transports.
     pub ways: u64,
-    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport, by a socket that nothing was received by. These are lines of a log,
-    /// counters. They end no T2.
+    /// By thread: datagrams and lines to Unix streams, sent while the thread had a message of another transport. Nothing was received by
+    /// their socket. These are lines of a log, counters. They end no T2.
     pub aside: u64,
     /// Receives that cannot be assigned: several came before a send, or their sends went by several sockets. With ids: messages whose id
     /// was in the process more than once, so that the send may be another's.
@@ -52,7 +52,7 @@ pub struct Counts {
     pub cut_off: u64,
     /// With ids: receives that were let go before a send of theirs was seen, as too many others waited: whether one followed is not known.
     pub given_up: u64,
-    /// With ids: those that were let go before they had rested, as more than 2^18 came in that time: later sends with them are in
+    /// With ids: those that were let go before they had rested, as more than 2^18 came in that time. Later sends with them are in
     /// `unmatched_sent`.
     pub forgotten: u64,
 }

@@ -64,8 +64,8 @@ fn an_answer_before_the_requests_end_shifts_no_others() {
     }
 }
 
-/// Calls that are not decoded leave requests without an answer. The next of the same name is not joined to the answer of an older one, nor is
-/// that of another connection whose socket has the same number.
+/// Calls that are not decoded leave requests without an answer. The next of the same name is not joined to the answer of an older one. Nor
+/// is that of another connection whose socket has the same number.
 #[test]
 fn requests_that_were_not_answered_wait_for_no_other_answer() {
     let calls = [

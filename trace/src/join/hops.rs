@@ -1,5 +1,5 @@
-//! Finds a message's way from one process to the next: by where it lies in its stream, which sender and receiver count alike; over UDP by
-//! its id.
+//! Finds a message's way from one process to the next. It goes by where it lies in its stream, which sender and receiver count alike; over
+//! UDP by its id.
 //!
 //! Of each stream sends come in their order, and receives in theirs. The notes of the two ends may come in any order, so it works for two
 //! hosts whose clocks differ, too.
@@ -153,8 +153,8 @@ impl Hops {
         }
     }
 
-    /// The next event of a host; ways go to `each`. The events of a clock come in the order of time, those of hosts nearly so: none may
-    /// be more than 2 GiB of its stream behind the other end's.
+    /// The next event of a host; ways go to `each`. The events of a clock come in the order of time, those of hosts nearly so. None may be
+    /// more than 2 GiB of its stream behind the other end's.
     pub fn take(&mut self, host: u8, event: &Event, each: impl FnMut(Hop)) {
         match event {
             Event::Socket(socket) => {

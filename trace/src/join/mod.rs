@@ -1,4 +1,5 @@
-//! Finds out which message that left a process is the one that came in: by the thread that handled it, or by an id that it carries.
+//! Finds out which message that left a process is the one that came in. It goes by the thread that handled the message, or by an id that
+//! the message carries.
 //!
 //! Messages that cannot be joined are counted as such and never guessed.
 

@@ -1,5 +1,5 @@
-//! Splits a message's way at the devices that it passes: where it arrives at a host, and where a host that forwards it takes it in and sends
-//! it out.
+//! Splits a message's way at the devices that it passes. They are where it arrives at a host, and where a host that forwards it takes it in
+//! and sends it out.
 //!
 //! The processes there are not known: the message is known by its id, and its direction by its port.
 

@@ -1,6 +1,6 @@
 //! Points B and C in functions of the processes themselves, by uprobes: which functions, where those lie, and attaching to them.
 //!
-//! Where the bytes at a socket say nothing (TLS) the functions that move them in the clear do, and a broker's own queue lies between two
+//! Where the bytes at a socket say nothing (TLS) the functions that move them in the clear do. A broker's own queue lies between two
 //! functions of its own.
 
 mod elf;

@@ -113,8 +113,8 @@ impl Relay {
         self.child.id()
     }
 
-    /// Restarts the receive that the broker waits in, if the hooks are at functions: those do not see one that was entered before they were
-    /// attached. A process that was stopped and goes on enters it again.
+    /// Restarts the receive that the broker waits in, if the hooks are at functions. Those do not see a receive that was entered before
+    /// they were attached. A process that was stopped and goes on enters it again.
     pub fn seen_by(&self, tracer: &Tracer) {
         if tracer.backend() != Backend::Functions {
             return;

@@ -53,7 +53,8 @@ impl Done {
     }
 }
 
-/// Replaces the routes in turn by the next hop of `ways` (A, B) that they do not have, again and again; `turns` counts on from trial to trial. How many.
+/// Replaces the routes in turn by the next hop of `ways` (A, B) that they do not have, again and again. `turns` counts on from trial to
+/// trial. How many.
 pub(super) fn replace(
     netlink: &mut Netlink,
     ways: [NextHop; 2],

@@ -97,7 +97,8 @@ fn run_here(options: &Churn, programs: Option<Programs>, context: &Context) -> R
         bed.fill()?;
     }
     context.progress.phase("events", (cases.len() * rounds) as u64);
-    // Packets that were lost while the machine was slow are lost all the same: their counts are of all trials, times of those that were kept.
+    // Packets that were lost while the machine was slow are lost all the same. Their counts are of all trials, times of those that were
+    // kept.
     let mut all: Vec<Vec<Counts>> = vec![Vec::new(); cases.len()];
     let cpu = netns::last_cpu()?;
     let taken = run.take(

@@ -1,5 +1,5 @@
-//! DPDK's FIB libraries, where they are installed: a few lines of C are compiled when the experiment runs and loaded, so that no binary
-//! of trieline depends on DPDK.
+//! DPDK's FIB libraries, where they are installed. A few lines of C are compiled when the experiment runs and loaded, so that no binary of
+//! trieline depends on DPDK.
 
 use std::{
     collections::HashSet,

@@ -86,7 +86,7 @@ pub trait Engine<A: Wide> {
     fn apply(&mut self, _: &[Change<A>]) -> Option<bool> {
         None
     }
-    /// A function for another thread that looks up a batch at a time while the structure is changed, if that is allowed; it returns the sum
+    /// A function for another thread that looks up a batch at a time while the structure is changed, if that is allowed. It returns the sum
     /// of the answers.
     fn reader(&self) -> Option<ReadWhile<A>> {
         None

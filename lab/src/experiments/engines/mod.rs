@@ -1,5 +1,5 @@
-//! Experiment `engines`: trieline's tables in user space against the best there is elsewhere, on the same tables and addresses,
-//! interleaved in one run, every answer accounted for.
+//! Experiment `engines`: trieline's tables in user space against the best there is elsewhere, on the same tables and addresses. All are
+//! interleaved in one run, and every answer is accounted for.
 
 mod candidates;
 mod document;

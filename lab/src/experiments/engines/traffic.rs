@@ -87,7 +87,7 @@ fn uniform<A: Wide>(random: &mut Random) -> A {
     A::narrow(if A::FAMILY == 6 { wide >> 3 | 1 << 125 } else { wide })
 }
 
-/// For each address the index of the longest of `prefixes` (in order) plus 1; 0 = none: both in order, one pass over them with the
+/// For each address the index of the longest of `prefixes` (in order) plus 1; 0 = none. It takes both in order: one pass over them with the
 /// prefixes that are open.
 fn longest<A: Wide>(prefixes: &[Prefix<A>], addrs: &[A]) -> Vec<u32> {
     let mut order: Vec<(A, u32)> = addrs.iter().copied().zip(0..).collect();

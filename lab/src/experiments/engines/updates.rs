@@ -1,4 +1,4 @@
-//! Changes to a full table: random prefixes withdrawn and announced again, one by one and in batches, while a reader runs where the
+//! Changes to a full table: random prefixes withdrawn and announced again, one by one and in batches. A reader runs meanwhile where the
 //! structure allows one.
 
 use std::{

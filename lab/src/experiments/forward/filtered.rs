@@ -1,4 +1,4 @@
-//! The cost of filters: the same traffic through nodes with a default route that drop packets to the hosts of a list, or have no list.
+//! The cost of filters. The same traffic goes through nodes with a default route that drop packets to the hosts of a list, or have no list.
 
 use std::{
     fmt::Write as _,

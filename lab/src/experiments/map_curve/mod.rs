@@ -1,5 +1,5 @@
-//! Experiment `map-curve`: lookups in LPM_TRIE and trieline by the number of entries, at the points of the published curve, and the cache
-//! lines and pages that a lookup touches.
+//! Experiment `map-curve`: lookups in LPM_TRIE and trieline by the number of entries, at the points of the published curve. It counts the
+//! cache lines and pages that a lookup touches, too.
 
 mod counters;
 mod document;

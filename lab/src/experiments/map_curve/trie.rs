@@ -1,10 +1,10 @@
 //! LPM_TRIE's nodes as the kernel makes them, to count what a lookup touches: the same insertion and the same walk
 //! (kernel/bpf/lpm_trie.c), without the kernel.
 //!
-//! A node is an allocation of its own, of 40 bytes, in objects of 64 that begin on a cache line. It has eight bytes of the allocator's list, two
-//! children of eight bytes, prefix length and flags of four each, the four bytes of the address and the value. So a visited node is a line.
-//! Which page it lies in is the slab's affair; counted are pages of an ideal one, in which objects lie side by side in the order of their
-//! allocation. A slab in use is less tidy.
+//! A node is an allocation of its own, of 40 bytes, in objects of 64 that begin on a cache line. It has eight bytes of the allocator's list
+//! and two children of eight bytes. Then come prefix length and flags of four each, the four bytes of the address and the value. So a
+//! visited node is a line. Which page it lies in is the slab's affair. Counted are pages of an ideal one, in which objects lie side by side
+//! in the order of their allocation. A slab in use is less tidy.
 
 use trieline_lpm::{Address, Prefix};
 

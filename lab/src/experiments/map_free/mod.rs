@@ -1,5 +1,5 @@
-//! Experiment `map-free`: what it costs to free LPM_TRIE and trieline, all of it and one table beside a live one: CPU time, and the
-//! longest stall of a CPU.
+//! Experiment `map-free`: what it costs to free LPM_TRIE and trieline, all of it and one table beside a live one. The costs are CPU time
+//! and the longest stall of a CPU.
 
 mod cost;
 mod document;

@@ -19,7 +19,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Does `work` while every CPU of this thread is watched; what it yields, and the longest time between two readings of the clock on
+/// Does `work` while every CPU of this thread is watched. Returns what it yields, and the longest time between two readings of the clock on
 /// any of them. On a machine with other work to do gaps of some milliseconds are normal: compare with nothing done.
 pub fn longest<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let all = sched_getaffinity(None).during(|| "cannot read this thread's CPUs".into())?;

@@ -1,5 +1,5 @@
-//! The targets of operations: an LPM_TRIE, and an image with its writer, each with its programs loaded; how each operation is timed, and
-//! that it was really done.
+//! The targets of operations: an LPM_TRIE, and an image with its writer, each with its programs loaded. Here lies how each operation is
+//! timed, and that it was really done.
 
 use std::{hint::black_box, time::Instant};
 

@@ -1,4 +1,4 @@
-//! A run of the kernel and of plane `fib`: rows of every case with the keys of the issue, and the work on the CPUs that the case names.
+//! A run of the kernel and of plane `fib`. Every case has rows with the keys of the issue, and its work is on the CPUs that it names.
 
 use super::*;
 use crate::{

@@ -1,7 +1,7 @@
 //! The Toeplitz hash of NICs, with the keys that drivers and administrators set.
 //!
-//! Source: Microsoft, "RSS Hashing Functions" and "Verifying the RSS Hash Calculation" (Windows driver documentation, NDIS); the
-//! manuals of NICs (Intel 82599, X710) print the same key and the same examples.
+//! Source: Microsoft, "RSS Hashing Functions" and "Verifying the RSS Hash Calculation" (Windows driver documentation, NDIS). The manuals of
+//! NICs (Intel 82599, X710) print the same key and the same examples.
 
 use std::fmt;
 

@@ -312,7 +312,7 @@ impl<'t> Bench<'t> {
     }
 
     /// A trial of so many seconds. If the machine took the node's CPU away for so long that this explains the loss, it is made again, a few
-    /// times; then the loss counts.
+    /// times. Then the loss counts.
     pub fn trial(&mut self, case: &Case, seed: u64, rate: f64, seconds: f64) -> Result<Trial> {
         let frames = (rate * seconds).ceil().max(1.0) as u64;
         let mut disturbed = 0;

@@ -50,7 +50,7 @@ impl Places {
     }
 
     /// With what the kernel's tracepoints know of frames that XDP redirected in vain. Drivers count a refused one as a drop of their RX ring (veth)
-    /// or not at all, and one that the next device did not take as they like.
+    /// or not at all. They count one that the next device did not take as they like.
     pub fn with(self, errors: Errors) -> Places {
         let hidden = errors.refused.saturating_sub(self.xdp);
         Places {

@@ -1,5 +1,4 @@
-//! Experiment `trace-hooks`: what a hook on messages costs by its kind, by what it does inside, and what it costs those whom it is not
-//! there for.
+//! Experiment `trace-hooks`: what a hook on messages costs by kind, by what it does inside, and what it costs those whom it is not for.
 
 mod cases;
 

@@ -98,8 +98,8 @@ impl Notes {
     }
 }
 
-/// Passes messages from the socket that is standard input to the one that is standard output, until there are no more; says what
-/// batches took on standard error. A busy one asks for messages again and again, the other waits for them. It stays on one CPU, from 0.
+/// Passes messages from the socket that is standard input to the one that is standard output, until there are no more. Says what batches
+/// took on standard error. A busy one asks for messages again and again, the other waits for them. It stays on one CPU, from 0.
 pub fn serve(is_busy: bool, cpu: usize) -> Result<()> {
     let fd = |fd: std::io::Result<OwnedFd>| fd.during(|| "cannot open the broker's sockets".into());
     let input = fd(stdin().as_fd().try_clone_to_owned())?;

@@ -1,5 +1,5 @@
-//! Experiment `trace-overhead`: what ways to take times inside a broker add to a message's way from sender to receiver, and to the
-//! broker's time on the processor. It is the paper's experiment, whole, with the product's tracer beside its ways.
+//! Experiment `trace-overhead`: what ways to take times inside a broker add to a message's way from sender to receiver, and to the broker's
+//! processor time. It is the paper's experiment, whole, with the product's tracer beside its ways.
 
 mod bench;
 mod broker;

@@ -1,4 +1,5 @@
-//! The kernel's own routes as a rival: the same prefixes in a namespace of their own, looked up by a BPF program, counted by the kernel.
+//! The kernel's own routes as a rival. The same prefixes are in a namespace of their own, looked up by a BPF program, counted by the
+//! kernel.
 
 use std::fs;
 
@@ -52,7 +53,8 @@ impl Kernel {
         compiled!("fib")
     }
 
-    /// Looks all addresses up, as many at a time as the program holds; seconds by the program's own clock, and the sum of the values found.
+    /// Looks all addresses up, as many at a time as the program holds. Returns the seconds by the program's own clock, and the sum of the
+    /// values found.
     pub fn turn(&self, addresses: &[u32]) -> Result<(f64, u64)> {
         let inside = self.namespace.enter_here()?;
         let (mut seconds, mut sum) = (0.0, 0u64);

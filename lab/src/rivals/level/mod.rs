@@ -1,5 +1,5 @@
-//! The one mechanism behind Patricia, the LPC-tries and `fib_trie`: nodes of 2^n ways that skip the key bits on which nothing branches,
-//! and leaves that hold prefixes.
+//! The one mechanism behind Patricia, the LPC-tries and `fib_trie`. It has nodes of 2^n ways that skip the key bits on which nothing
+//! branches, and leaves that hold prefixes.
 //!
 //! The structures differ only in their [`Rule`]: when a node takes a bit more or less. Each has its page ([`patricia`](super::patricia),
 //! [`lctrie`](super::lctrie), [`relaxed`](super::relaxed), [`fib`](super::fib)).
@@ -7,7 +7,7 @@
 //! **Prefixes of several lengths.** The talk draws these tries for keys of one length, as their papers do. Routes are kept as Linux does: a
 //! leaf stands for an *address*, a prefix's first, and holds all prefixes that begin there, longest first. 10.0.0.0/8 and 10.0.0.0/16 are one
 //! leaf. No prefix stands in a node. A lookup goes down as if for a whole key. If the leaf does not match, it goes *back*. It goes up to the last
-//! node below which shorter prefixes may match, and there to the slot with the lowest set bit of the index cleared. A prefix that ends
+//! node below which shorter prefixes may match. There it goes to the slot with the lowest set bit of the index cleared. A prefix that ends
 //! before that bit has its zeros there. Each node knows the `shortest` prefix below it (Linux: `slen`), so that most nodes need not be come
 //! back to.
 //!
@@ -38,8 +38,8 @@ use trieline_lpm::{Address, Prefix};
 pub trait Rule: Clone {
     /// The structure's name in results.
     const NAME: &'static str;
-    /// Whether nodes are revisited until the rule asks for nothing more. Otherwise it is Linux's way: a visit takes at most ten steps of one
-    /// kind, and a root that has become somebody's child waits for its next visit.
+    /// Whether nodes are revisited until the rule asks for nothing more. Otherwise it is Linux's way. A visit takes at most ten steps of
+    /// one kind, and a root that has become somebody's child waits for its next visit.
     const SETTLES: bool = true;
     /// Whether the node takes one bit more; not asked at the key's end, nor when it would have a single child then.
     fn doubles(&self, node: &Fill) -> bool;

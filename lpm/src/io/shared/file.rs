@@ -97,7 +97,7 @@ impl SharedMemory {
 
 // SAFETY: a mapping is aligned to a page, does not move with the value and lives until it is dropped. The file's new pages are
 // zero; every process goes through this type, hence through atomics. (A reader's mapping cannot be written; `Reader` only
-// loads.) That a file is made shorter while it is mapped cannot be prevented here: an access is then a signal that ends the process,
+// loads.) That a file is made shorter while it is mapped cannot be prevented here. An access is then a signal that ends the process,
 // no wrong memory.
 unsafe impl Memory for SharedMemory {
     fn words(&self) -> &[AtomicU32] {

@@ -1,7 +1,7 @@
 //! Images in files that several processes map: one writes, the others look up meanwhile, without locks.
 //!
-//! An image `PATH` is two files. `PATH` holds the image, from its first byte on, so that every other reader of images reads it
-//! too, then 4 KiB with a number that names the readers' file. `PATH.readers` holds the readers' slots
+//! An image `PATH` is two files. `PATH` holds the image, from its first byte on, so that every other reader of images reads it too. Then
+//! come 4 KiB with a number that names the readers' file. `PATH.readers` holds the readers' slots
 //! ([`BoardHeader`], [`crate::image::epoch`] tells the protocol). A reader maps the image read-only, so it needs the permission to write for
 //! `PATH.readers` alone.
 //!
@@ -23,16 +23,16 @@
 //! **Promised.** Readers never wait and are never wrong while one writer runs, is stopped, is killed or is replaced by
 //! [`SharedImage::open`]. There is never a second writer: a lock that ends with its owner sees to that. A reader that dies while it is
 //! pinned holds nothing back for longer than the writer takes to look. One that is stopped while pinned, or never lets go, stops
-//! reclamation only: a change that then does not fit is refused ([`crate::Error::Full`]) and has changed nothing. Damaged
+//! reclamation only. A change that then does not fit is refused ([`crate::Error::Full`]) and has changed nothing. Damaged
 //! files are errors, or give wrong answers; no lookup leaves the mapping.
 //!
 //! **Not promised.** A process that may write `PATH.readers` can clear another reader's slot, and so make its answers wrong; it cannot
 //! change the image. If a process makes either file shorter while it is mapped, the kernel ends the processes that touch the missing part
 //! (SIGBUS). A file cannot be sealed against it, so keep both in a directory that only trusted users may write to. Removing `PATH.readers`
-//! while readers run leaves them unprotected only if its image then gets a writer, and that is refused: the image names the file that it
+//! while readers run leaves them unprotected only if its image then gets a writer. That is refused: the image names the file that it
 //! belongs to. A process made by fork has none of its parent's mappings and must open the image itself; touching the parent's reader there
-//! ends it (SIGSEGV). Such a child, until it calls exec or ends, also keeps the locks of a parent that is killed (a parent that drops its
-//! image or reader gives them back). For as long, a killed writer counts as there ([`SharedError::Busy`]), and a reader that was killed
+//! ends it (SIGSEGV). Such a child, until it calls exec or ends, also keeps the locks of a parent that is killed. (A parent that drops its
+//! image or reader gives them back.) For as long, a killed writer counts as there ([`SharedError::Busy`]), and a reader that was killed
 //! while it was pinned stops reclamation. So do not fork without exec. File systems that several machines share do not share memory: both
 //! files must lie on a local one, best `/dev/shm`.
 
@@ -91,7 +91,7 @@ pub struct SharedImage {
 impl SharedImage {
     /// Makes an image of `bytes` (a multiple of 64 KiB, all allocated at once) for tables 0 … `tables`-1 at `path`.
     ///
-    /// An image that is there is replaced in one step, at the end: its readers keep the old one until they open `path` again, see
+    /// An image that is there is replaced in one step, at the end. Its readers keep the old one until they open `path` again, see
     /// [`SharedReader::is_current`]. An error when another writer has it.
     pub fn create(path: impl AsRef<Path>, bytes: usize, tables: u32) -> Result<Self, SharedError> {
         let path = path.as_ref();

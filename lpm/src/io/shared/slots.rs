@@ -96,7 +96,7 @@ impl Mapped {
     }
 }
 
-/// Gives the lock back by name: closing the file would keep it for as long as a child that another thread forks has the file open, up to
+/// Gives the lock back by name. Closing the file would keep it for as long as a child that another thread forks has the file open, up to
 /// its exec. A forked child that drops its copy gives nothing back: the lock is its parent's.
 impl Drop for Mapped {
     fn drop(&mut self) {
@@ -165,8 +165,8 @@ fn read(file: &File, path: &Path) -> Result<Option<Found>, SharedError> {
 
 /// The grace period of an image that other processes read while it is changed: the writer's side of a readers' file.
 ///
-/// [`super::SharedImage`] has one of its own. On its own it serves an image that lies elsewhere, such as in a BPF map that
-/// processes map; with XDP readers beside them, see [`crate::Both`].
+/// [`super::SharedImage`] has one of its own. On its own it serves an image that lies elsewhere, such as in a BPF map that processes map.
+/// With XDP readers beside them, see [`crate::Both`].
 #[derive(Debug)]
 pub struct ProcessEpochs {
     writer: Writer,

@@ -30,8 +30,8 @@
 //! probability 1 − 2^−32. The checks are not a proof against intent. A program that can write the file can give it any answers, but cannot
 //! lead a lookup outside it or make it run on.
 //!
-//! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does): the kernel ends processes that touch the missing part of
-//! a mapped file that was cut short (SIGBUS). A file that is overwritten changes under its readers.
+//! **To replace a snapshot, rename a new file over it** ([`Builder::save`] does). If a mapped file is cut short, the kernel ends processes
+//! that touch the missing part (SIGBUS). A file that is overwritten changes under its readers.
 //!
 //! # The file
 //!

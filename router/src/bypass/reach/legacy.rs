@@ -35,8 +35,8 @@ const RETURN: i32 = -5;
 /// The target of the entry that names a chain, or ends the table.
 const ERROR: &str = "ERROR";
 
-/// The chains of a table: those of `known`, by the places of their first entry and of their policy, and all that rules jump to, named by
-/// their place. `None`: damaged.
+/// The chains of a table: those of `known`, by the places of their first entry and of their policy. Also all that rules jump to, named
+/// by their place. `None`: damaged.
 pub fn rules(entry: Entry, entries: &[u8], known: &[(usize, usize, &str)]) -> Option<Rules> {
     let mut rules = Rules::new();
     // A user's chain ends where the next is named.

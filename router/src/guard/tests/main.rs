@@ -1,4 +1,5 @@
-//! Packets that may pass to the kernel from a port with tenants, filters or SID hooks, which the kernel does not know: for both map types.
+//! Packets that may pass to the kernel from a port with tenants, filters or SID hooks, which the kernel does not know. The tests run for
+//! both map types.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../tests/common/mod.rs"]
@@ -281,7 +282,7 @@ fn nothing_is_routed_out_of_a_tenants_local_packets() {
     }
 }
 
-/// The kernel cuts packets to their length and puts fragments together: what follows the packet in its frame says nothing, and a first
+/// The kernel cuts packets to their length and puts fragments together: what follows the packet in its frame says nothing. So a first
 /// fragment has to hold all headers.
 #[test]
 fn a_trailer_hides_nothing() {
@@ -493,7 +494,8 @@ fn sid_hooks_hold_for_sids_reached_from_inside() {
     }
 }
 
-/// The kernel makes the steps of NEXT-C-SID whatever the XDP program may do with the SID: it is in another table, or left to the kernel.
+/// The kernel makes the steps of NEXT-C-SID whatever the XDP program may do with the SID. The SID is in another table, or left to the
+/// kernel.
 #[test]
 fn steps_of_next_csid_are_known_without_their_route() {
     needs_root!();

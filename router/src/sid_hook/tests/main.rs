@@ -76,7 +76,7 @@ fn filters_on_the_packet_inside() {
     }
 }
 
-/// No packet with an inner one that is filtered gets by, whatever leaves it to the kernel; where what is inside cannot be found, it
+/// No packet with an inner one that is filtered gets by, whatever leaves it to the kernel. Where what is inside cannot be found, it
 /// is dropped. With a filter that lets it through, each fares as without.
 #[test]
 fn filters_hold_for_packets_passed_to_the_kernel() {

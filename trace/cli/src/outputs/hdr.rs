@@ -14,8 +14,8 @@ use super::interval::Interval;
 use crate::errors::cannot_write;
 use crate::report::stage_name;
 
-/// An interval log (format 1.3): after each interval a line for each stage that had messages, with the stage as its tag and times in
-/// nanoseconds.
+/// An interval log (format 1.3): after each interval a line for each stage that had messages. The line has the stage as its tag, and times
+/// in nanoseconds.
 pub struct Log {
     path: PathBuf,
     out: BufWriter<File>,

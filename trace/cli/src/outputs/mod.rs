@@ -201,7 +201,8 @@ impl Outputs {
         self.intervals.are_shown()
     }
 
-    /// Shows that no process is traced, with the reason, or that one is again: in the live view, or else in a line on standard error.
+    /// Shows that no process is traced, with the reason, or that one is again. It does so in the live view, or else in a line on standard
+    /// error.
     pub fn wait(&mut self, why: Option<String>) {
         if self.waiting == why {
             return;

@@ -1,5 +1,5 @@
-//! Messages as spans to an OpenTelemetry collector: OTLP 1.x over HTTP, in JSON, sent by a thread of its own that the trace never
-//! waits for.
+//! Messages as spans to an OpenTelemetry collector: OTLP 1.x over HTTP, in JSON. A thread of its own, which the trace never waits for,
+//! sends them.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

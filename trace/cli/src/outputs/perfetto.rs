@@ -17,7 +17,7 @@ const INSTANT_NS: u64 = 1;
 /// A document with the events of the messages.
 ///
 /// A message that one thread receives and sends, and that overlaps no other on it, is one slice from B to C. Any other is a short
-/// slice at B and one at C, with an arrow between them, and an asynchronous slice of its process for the time between. Slices of a
+/// slice at B and one at C, with an arrow between them. An asynchronous slice of its process stands for the time between. Slices of a
 /// thread lie in each other or apart: of two that cross, Perfetto drops the second.
 pub struct Perfetto {
     threads: Threads,

@@ -12,7 +12,7 @@ use crate::join::counts::Counts;
 use crate::join::message::Message;
 use crate::record::{Kind, Point, Record};
 
-/// A request that was passed on so long ago is in no other request's way after twice that time; sockets are cut for at least so long.
+/// A request that was passed on so long ago is in no other request's way after twice that time. Sockets are cut for at least so long.
 const ANSWER_NS: u64 = 60_000_000_000;
 
 /// All that are under way, by the request's id.
