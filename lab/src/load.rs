@@ -14,6 +14,8 @@ use crate::{Error, Result};
 const LOOK: Duration = Duration::from_millis(250);
 /// From so many busy CPUs on a machine is called busy.
 const BUSY: f64 = 0.1;
+/// How long after an experiment the kernel may be busy with what the experiment left: it frees maps and namespaces behind it.
+const AFTER: Duration = Duration::from_secs(5);
 
 /// CPUs that were busy when the experiment began, and when its result was first asked for: nothing of ours runs at either time.
 #[derive(Clone, Debug)]
@@ -33,22 +35,17 @@ impl Load {
     /// # Errors
     /// [`Error::BusyMachine`].
     pub fn insist_quiet(patience: Duration) -> Result<()> {
-        let end = Instant::now() + patience;
-        loop {
-            let cpus = busy_cpus();
-            if cpus < BUSY {
-                return Ok(());
-            }
-            if Instant::now() >= end {
-                let cores = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
-                return Err(Error::BusyMachine { cpus, cores });
-            }
+        let cpus = quietest(patience);
+        if cpus < BUSY {
+            return Ok(());
         }
+        let cores = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        Err(Error::BusyMachine { cpus, cores })
     }
 
     /// Busy CPUs at the start and at the end. The first call is the end.
     pub fn cpus(&self) -> (f64, f64) {
-        (self.start, *self.end.get_or_init(busy_cpus))
+        (self.start, *self.end.get_or_init(|| quietest(AFTER)))
     }
 
     /// Whether the times of the experiment are worth little.
@@ -103,6 +100,16 @@ fn parse(line: &str) -> Option<(u64, u64)> {
     let all: u64 = ticks.iter().sum();
     let idle: u64 = ticks.get(3..5)?.iter().sum();
     Some((all - idle, all))
+}
+
+/// The fewest CPUs that are busy in a look, until the machine is quiet or `patience` is over.
+fn quietest(patience: Duration) -> f64 {
+    let end = Instant::now() + patience;
+    let mut least = f64::INFINITY;
+    while least >= BUSY && (least.is_infinite() || Instant::now() < end) {
+        least = least.min(busy_cpus());
+    }
+    least
 }
 
 /// CPUs that are busy while this thread sleeps; 0 where the kernel does not say.
