@@ -39,12 +39,12 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The program refused: one line has these words. Nothing is attached or pinned, and the kernel forwards.
+/// The program refused with this exit code: one line has these words. Nothing is attached or pinned, and the kernel forwards.
 #[track_caller]
-fn refused(bed: &Bed, answer: Answer, words: &[&str]) {
+fn refused(bed: &Bed, answer: Answer, code: i32, words: &[&str]) {
     let lines = answer.stderr.lines().filter(|line| line.starts_with("trielined: ")).count();
     assert_eq!(lines, 1, "{answer:?}");
-    answer.fails(1, words);
+    answer.fails(code, words);
     assert!(!bed.node.ip("link show").contains("xdp"), "a program is attached");
     let pins = format!("/sys/fs/bpf/trieline/netns-{}", bed.node.inode());
     assert!(!Path::new(&pins).exists(), "{pins} is left");
@@ -110,7 +110,7 @@ fn no_device_stays_half_attached() {
     }
     bed.node.ip("link set d0 up");
     for devices in ["--dev n0 --dev d0", "--dev d0 --dev n0 --dev n1"] {
-        refused(&bed, Daemon::refused(&bed.node, devices), &["d0", "generic"]);
+        refused(&bed, Daemon::refused(&bed.node, devices), 1, &["d0", "generic"]);
     }
 }
 
@@ -152,7 +152,7 @@ fn lockdown_is_named() {
     let program = binary_path("trielined");
     let line = format!("{fault}exec timeout 60 \"$@\" {program} --dev n0 --dev n1");
     let answer = run_with("nsenter", &[&netns, "unshare", "--mount", "sh", "-ec", &line], "");
-    refused(&bed, answer, &["lockdown permits no BPF", "boot without lockdown=confidentiality"]);
+    refused(&bed, answer, 1, &["lockdown permits no BPF", "boot without lockdown=confidentiality"]);
     let line = format!("{lockdown}exec {} -j node check --dev n0", binary_path("trieline"));
     let answer = run_with("nsenter", &[&netns, "unshare", "--mount", "sh", "-ec", &line], "");
     assert_eq!(answer.code, 1, "{answer:?}");
@@ -174,7 +174,7 @@ fn a_container_without_capabilities_is_named() {
     let line = format!("{none}exec timeout 20 \"$@\" {} --dev n0 --dev n1", binary_path("trielined"));
     let netns = format!("--net=/run/netns/{}", bed.node.name());
     let answer = run_with("nsenter", &[&netns, "sh", "-ec", &line], "");
-    refused(&bed, answer, &["CAP_BPF", "CAP_NET_ADMIN", "run as root"]);
+    refused(&bed, answer, 1, &["CAP_BPF", "CAP_NET_ADMIN", "run as root"]);
 }
 
 /// A configuration of a newer version: file, line and key, the likely key if there is one, and that a newer version may have it.
@@ -202,6 +202,6 @@ fn a_configuration_of_a_newer_version_is_named() {
         fs::write(&config, text).expect("a file");
         let path = config.display().to_string();
         let words: Vec<&str> = words.into_iter().chain([path.as_str()]).collect();
-        refused(&bed, Daemon::refused(&bed.node, &format!("--config {path}")), &words);
+        refused(&bed, Daemon::refused(&bed.node, &format!("--config {path}")), 78, &words);
     }
 }

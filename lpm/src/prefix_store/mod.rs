@@ -160,17 +160,23 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
 
     /// The longest prefix of at most `len` bits that contains `addr`. O(d + k log n), k being the prefixes lengths tried in a bucket.
     pub fn longest(&self, addr: A, len: u16) -> Option<(Prefix<A>, u32)> {
+        let (len, value) = self.longest_of(addr, len);
+        (value != 0).then(|| (Prefix::truncated(addr, len), value))
+    }
+
+    /// Length and value of [`PrefixStore::longest`]; no prefix has the value 0.
+    fn longest_of(&self, addr: A, len: u16) -> (u16, u32) {
         let mut slot = &self.root;
         let mut longest = None;
         loop {
             match slot {
                 Slot::Bucket(bucket) => {
-                    let mut found = None;
+                    let mut found = (0, 0);
                     bucket.covering(addr, len, |entry| {
-                        found = Some((Prefix::truncated(addr, entry.len()), entry.value()));
+                        found = (entry.len(), entry.value());
                         false
                     });
-                    if found.is_some() {
+                    if found.1 != 0 {
                         return found;
                     }
                     break;
@@ -188,12 +194,16 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
                 }
             }
         }
-        longest.and_then(|(node, at, own)| node.own(at, own))
+        let own = longest.and_then(|(node, at, own)| node.own(at, own));
+        own.map_or((0, 0), |(prefix, value)| (prefix.len(), value))
     }
 
     /// The image's answer for `addr` if only prefixes of 1 to `len` bits count; 0 = none.
     pub fn inherited(&self, addr: A, len: u16) -> u32 {
-        self.longest(addr, len).filter(|(prefix, _)| prefix.len() > 0).map_or(0, |(_, value)| value)
+        match self.longest_of(addr, len) {
+            (0, _) => 0,
+            (_, value) => value,
+        }
     }
 
     /// All prefixes of at most `len` bits that contain `addr`, shortest first. O(d + k log n) as [`PrefixStore::longest`].

@@ -76,7 +76,11 @@ pub(crate) fn remove(pins: &Path) -> Result<()> {
 pub(crate) fn clear(pins: &Path) -> Result<()> {
     let fail = |error| Error::kernel(format!("cannot remove old pins in {}", pins.display()), error);
     for entry in fs::read_dir(pins).map_err(fail)? {
-        fs::remove_file(entry.map_err(fail)?.path()).map_err(fail)?;
+        match fs::remove_file(entry.map_err(fail)?.path()) {
+            // Another process removed it in between.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.map_err(fail)?,
+        }
     }
     Ok(())
 }
