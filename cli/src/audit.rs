@@ -151,9 +151,11 @@ fn text(report: &Report, output: &Output) -> String {
         count(audited.passed, "prefix", "prefixes"),
     );
     text += &format!(
-        "ran the program on {}: it sent {} where the kernel would, and left the others to the kernel\n",
+        "ran the program on {}: it sent {} where the kernel would{}\n",
         count(report.packets.tried, "packet", "packets"),
-        report.packets.forwarded
+        report.packets.forwarded,
+        // Of different ones, the lines above say where they went.
+        if report.equal { ", and left the others to the kernel" } else { "" }
     );
     if audited.in_flight > 0 {
         text += &format!(
