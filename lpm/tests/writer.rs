@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -336,9 +337,9 @@ fn every_answer_belongs_to_a_state() {
 #[test]
 fn a_larger_root_that_does_not_fit_iswriting_without() {
     let mut image = Image::create(HeapMemory::new(3 << 16), NoReaders::default(), 1).unwrap();
-    let hosts = |from: u32, to: u32| (from..to).map(|n| (Prefix::host(n << 8), n + 1));
-    let mut table = Table::create(&mut image, 0, hosts(0, 4000)).unwrap();
-    for (prefix, value) in hosts(4000, 8500) {
+    let small = |from: u32, to: u32| (from..to).map(|n| (Prefix::truncated(n << 8, 31), n + 1));
+    let mut table = Table::create(&mut image, 0, small(0, 4000)).unwrap();
+    for (prefix, value) in small(4000, 8500) {
         if table.insert(&mut image, prefix, value).is_err() {
             break;
         }
@@ -500,23 +501,51 @@ fn a_palette_moves_with_its_root() {
     }
 }
 
-/// Millions of prefixes have a root of 4 MiB where there is room for one, and else a smaller one.
-#[test]
-fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
-    let hosts = || (0..2_100_000u32).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1));
-    let mut roomy = Image::create(HeapMemory::new(256 << 20), NoReaders::default(), 1).unwrap();
-    assert_eq!(Table::create(&mut roomy, 0, hosts()).unwrap().root_bits(), 20);
-    // Its free parts lie apart, 1 MiB here and there.
+/// An image whose free parts lie apart, 1 MiB here and there. Table 0 is not made yet.
+fn torn() -> Image<HeapMemory, NoReaders> {
     let mut torn = Image::create(HeapMemory::new(192 << 20), NoReaders::default(), 400).unwrap();
-    let part = |id: u32| hosts().skip(id as usize).take(40_000);
+    let part = |id: u32| small(2_100_000).skip(id as usize).take(40_000);
     let full = (1..400).find(|id| Table::create(&mut torn, *id, part(*id)).is_err()).unwrap();
     for id in (1..full).step_by(2) {
         torn.remove_table(id).unwrap();
     }
     torn.synchronize();
-    let table = Table::create(&mut torn, 0, hosts()).unwrap();
+    torn
+}
+
+/// Networks of two addresses.
+fn small(count: u32) -> impl Iterator<Item = (Prefix<u32>, u32)> {
+    (0..count).map(|n| (Prefix::truncated(n.wrapping_mul(2_654_435_761), 31), n + 1))
+}
+
+/// Millions of prefixes have a root of 4 MiB where there is room for one, and else a smaller one.
+#[test]
+fn a_root_of_four_mebibytes_that_does_not_fit_is_done_without() {
+    let all: BTreeMap<_, _> = small(2_100_000).collect();
+    let mut roomy = Image::create(HeapMemory::new(256 << 20), NoReaders::default(), 1).unwrap();
+    assert_eq!(Table::create(&mut roomy, 0, all.clone()).unwrap().root_bits(), 20);
+    let mut torn = torn();
+    let table = Table::create(&mut torn, 0, all.clone()).unwrap();
     assert_eq!(table.root_bits(), 18);
-    for (prefix, value) in hosts().step_by(1000) {
+    for (prefix, value) in all.into_iter().step_by(1000) {
         assert_eq!(torn.reader().lookup(0, prefix.addr()), Some(value));
+    }
+}
+
+/// So do hosts with the words of their hash table, and else stand below the root.
+#[test]
+fn a_hash_table_that_does_not_fit_is_done_without() {
+    let hosts = || (0..1_500_000u32).map(|n| (Prefix::host(n.wrapping_mul(2_654_435_761)), n + 1));
+    let has_buckets = |image: &Image<HeapMemory, NoReaders>| {
+        let report = verify(image.memory().words()).unwrap();
+        report.tables.iter().any(|table| table.nodes.iter().any(|(kind, _)| *kind == "bucket"))
+    };
+    let mut roomy = Image::create(HeapMemory::new(256 << 20), NoReaders::default(), 1).unwrap();
+    Table::create(&mut roomy, 0, hosts()).unwrap();
+    let mut torn = torn();
+    Table::create(&mut torn, 0, hosts()).unwrap();
+    assert_eq!([&roomy, &torn].map(has_buckets), [true, false]);
+    for (prefix, value) in hosts().step_by(1000) {
+        assert_eq!([&roomy, &torn].map(|image| image.reader().lookup(0, prefix.addr())), [Some(value); 2]);
     }
 }

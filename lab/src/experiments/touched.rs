@@ -117,9 +117,36 @@ impl Walk<'_> {
         let fallback = root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32;
         // Every lookup loads it, whether it counts or not.
         let fallback = self.load(fallback, recorder);
+        let value = self.hashed(root - size_of::<TableHeader>() as u32, address, recorder);
+        if value != 0 {
+            return value;
+        }
         let entry = self.load(root + 4 * address.bits_at(0, bits) as u32, recorder);
         let value = self.below(word, entry, address, bits, recorder);
         if value != 0 { value } else { fallback }
+    }
+
+    /// What the hash table says of the table whose header is at `header`, if it has one; 0 = nothing.
+    fn hashed(&self, header: u32, address: u32, recorder: &mut Recorder) -> u32 {
+        let field = |field: usize| header + field as u32;
+        let keys = self.load(field(offset_of!(TableHeader, key_family)), recorder) as u8;
+        let key = u64::from(address) << 32;
+        let mut field64 = |at: usize| self.load64(field(at), recorder);
+        let (mask, first) = (field64(offset_of!(TableHeader, mask)), field64(offset_of!(TableHeader, first)));
+        let hash = key.wrapping_mul(field64(offset_of!(TableHeader, multiplier)));
+        if keys & layout::EXACT == 0 || key & mask != first {
+            return 0;
+        }
+        let exact = self.load(field(offset_of!(TableHeader, exact)), recorder);
+        let slot = (hash >> (64 - (exact & layout::DIR_BITS))) as u32;
+        let bucket = self.load((exact & !layout::DIR_BITS) + 4 * slot, recorder);
+        if bucket & layout::REF_NODE == 0 {
+            return 0;
+        }
+        let at = (bucket & layout::REF_OFFSET) * layout::UNIT;
+        let entries = (at..).step_by(8).take(1 << layout::kind_of(bucket));
+        let mut entries = entries.map(|entry| self.load64(entry, recorder));
+        entries.find(|entry| *entry as u32 == (hash >> 32) as u32).map_or(0, |entry| (entry >> 32) as u32)
     }
 
     fn below(&self, word: u32, mut entry: u32, address: u32, mut depth: u16, recorder: &mut Recorder) -> u32 {
@@ -133,18 +160,6 @@ impl Walk<'_> {
                         starts.iter().flat_map(|pair| (0..4).map(move |lane| (pair >> (16 * lane)) as u16));
                     let above = lanes.filter(|start| u32::from(*start) > key).count() as u32;
                     return self.load(node + layout::RANGES_VALUES + 4 * above, recorder);
-                }
-                layout::HOSTS => {
-                    let key = address.bits_at(depth, layout::RANGES_BITS) as u32;
-                    let window = entry & layout::HOSTS_WINDOW;
-                    let hosts = node - window * layout::UNIT;
-                    let index = (key << (2 * window) & 0xffff) >> (16 - layout::HOSTS_BITS);
-                    let host = self.load64(hosts + 8 * index, recorder);
-                    if (host >> 32) as u32 & 0xffff == key {
-                        return host as u32;
-                    }
-                    let low = self.load(hosts + 4, recorder) >> 16;
-                    return low | self.load(hosts + 12, recorder) & 0xffff_0000;
                 }
                 kind => {
                     let slot = address.bits_at(depth, layout::NODE6.stride);

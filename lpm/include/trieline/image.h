@@ -21,6 +21,9 @@
  *
  * A table with a palette has it right behind the root: 256 values; [0] is 0.
  *
+ * Prefixes of full length may stand in a hash table beside the root instead: tl_table's `exact` and what
+ * follows it. A key that is found there has its longest match. All other keys take the root.
+ *
  * No node begins in the last TL_GUARD bytes of an image. So after a check that a node's offset lies before
  * them, a reader may read all of the node.
  *
@@ -36,7 +39,7 @@
 #endif
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
-#define TL_IMAGE_VERSION 3
+#define TL_IMAGE_VERSION 4
 #define TL_CHUNK                                                                                             \
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
@@ -61,14 +64,21 @@ struct tl_image {
 struct tl_table {
 	__u32 fallback;	  /* value of the prefix of length 0; 0 = none. A change comes with a new root;
 			     then the old one gets TL_REPLACED here, before anything below it changes */
-	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys */
+	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys; with TL_EXACT if there is a hash table */
 	__u8 root_bits;	  /* as in the directory word */
 	__u16 key_bits;	  /* 1 .. 2048; 32 and 128 for the families 4 and 6 */
 	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
 	__u32 root_bytes; /* 4 << root_bits */
 	__u32 palette;	  /* entries behind the root: 0 or TL_PALETTE */
-	__u32 reserved[11];
+	__u32 exact;	  /* the hash table, as a directory word: its offset, and 1 .. 24 bits that index it */
+	__u64 multiplier[2];
+	__u64 mask;  /* only keys whose first 64 bits are `first` under this mask may stand in the hash table */
+	__u64 first; /* 0 outside the mask */
+	__u32 reserved2[2];
 };
+
+/* Set in `key_family`. The hash table stays where it is for as long as the root. */
+#define TL_EXACT 0x80u
 
 /* Directory word. */
 #define TL_DIR_BITS 63u /* mask of the number of root bits */
@@ -94,7 +104,6 @@ enum tl_kind4 {
 	TL_NODE6 = 0,  /* struct tl_node6: six key bits */
 	TL_LEAF6 = 1,  /* struct tl_leaf6: six key bits, values only, as indices into the palette */
 	TL_RANGES = 2, /* struct tl_ranges: the next sixteen key bits, values only, nothing behind them */
-	TL_HOSTS = 3,  /* struct tl_host[16]: the next sixteen key bits, nothing behind them */
 };
 
 struct tl_node6 {
@@ -118,20 +127,6 @@ struct tl_ranges {
 	__u16 start[TL_RANGES_STARTS];
 	__u32 value[];
 };
-
-/*
- * Up to sixteen single keys that differ in four of the next sixteen key bits. Those that begin 2w bits
- * further are the index, w being the low three bits of the ref (the node is aligned to 64 bytes). An entry
- * whose `check` is not the sixteen key bits does not count, and then the value is
- * host[0].half | host[1].half << 16. An unused entry has a check whose own index is another.
- */
-struct tl_host {
-	__u32 value;
-	__u16 check;
-	__u16 half;
-};
-#define TL_HOSTS_BITS 4
-#define TL_HOSTS_WINDOW 7u /* of the ref */
 
 /* Tables of other keys have these kinds. */
 enum tl_kind {
@@ -180,6 +175,36 @@ struct tl_skip {
 	__u32 reserved;
 };
 
+/*
+ * The hash table of a table's prefixes of full length: 2^bits words. A key's word is the highest bits of its
+ * hash, a number of 64 bits. `hi` and `lo` are the key's first 128 bits, those past its end being 0:
+ *
+ *   keys of 1 .. 48 bits    hi * multiplier[0]
+ *   keys of 49 .. 128 bits  hi * multiplier[0] + lo * multiplier[1]
+ *   longer ones             there is no hash table
+ *
+ * A word with TL_REF_NODE leads to a bucket of 2^k entries, k being in bits 30..29 and the offset in bits
+ * 28..0, in units of 8 bytes. Other words: no key is there. They hold a number that is another each time.
+ *
+ * Of keys of up to 48 bits, a bucket is tl_entry[2^k]. The hash is a permutation of such keys, and what the
+ * word's number does not tell of it fits 32 bits. Of longer keys, a bucket has the keys, then the values:
+ * __u64 key[2^k][2], __u32 value[2^k].
+ *
+ * An unused entry has the value 0 and comes last. A bucket is never changed, but replaced by another. What
+ * no bucket has room for is found by the root.
+ *
+ * If a key is not found here and its walk has ended, the word must be what it was. Else a prefix of full
+ * length may have come and a shorter one gone meanwhile, and the lookup is done again.
+ */
+#define TL_EXACT_BITS_MAX 24u
+#define TL_EXACT_SHORT 48 /* bits of the longest keys that have a tl_entry */
+#define TL_EXACT_WIDEST 128	  /* bits of the longest keys that may have a hash table */
+#define TL_BUCKET 8u		  /* entries of the largest bucket */
+struct tl_entry {
+	__u32 rest; /* of the hash's first key_bits bits, the last 32 */
+	__u32 value;
+};
+
 /* No lookup takes more steps than these. */
 #define TL_V4_STEPS_MAX 6			/* ceil(32 / 6): a root of 0 bits */
 #define TL_V6_STEPS_MAX 16			/* 128 / 8: a root of 0 bits */
@@ -195,6 +220,6 @@ _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
 _Static_assert(sizeof(struct tl_skip) == 32, "skip");
 _Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
 _Static_assert(sizeof(struct tl_ranges32) == 28, "ranges32 header");
-_Static_assert(sizeof(struct tl_host) == 8, "host");
+_Static_assert(sizeof(struct tl_entry) == 8, "entry");
 
 #endif

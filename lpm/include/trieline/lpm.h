@@ -55,14 +55,16 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 	tl_load32(base, ((word) & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table) +                           \
 			    (__u32) __builtin_offsetof(struct tl_table, field))
 
-/* Whether a table has keys of this family and width: key_family and key_bits, root_bits between them. */
-#define TL_HAS_KEYS(base, word, family, bits)                                                                \
-	((TL_TABLE_FIELD(base, word, key_family) & 0xffff00ff) == ((bits) << 16 | (family)))
+/* A table's keys: their family and width, with TL_EXACT. (key_family and key_bits, root_bits between them.) */
+#define TL_KEYS(base, word) (TL_TABLE_FIELD(base, word, key_family) & 0xffff00ff)
+
+#include "exact.h"
 
 /*
  * A changed fallback comes with a root of its own. The walk's result (nothing) and the fallback belong
- * together unless the root is marked as replaced by then, and then the lookup is done again. No lookup is so
- * slow that it meets four changes.
+ * together unless the root is marked as replaced by then. A walk's result and a key that the hash table does
+ * not have belong together unless the key's word has changed by then. Else the lookup is done again. No lookup
+ * is so slow that it meets four changes.
  */
 #define TL_TRIES 3
 
@@ -71,18 +73,27 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 #define TL_AFTER_NOTE ""
 #endif
 
-/* The answer for the table of directory word `word`, or TL_REPLACED. `walk` is what its nodes say. */
-#define TL_ANSWER(base, word, family, bits, walk)                                                            \
+/* The answer for the table of directory word `word`, or TL_REPLACED. `exact` is what its hash table says, in
+ * which the key has `tl_place`, and `walk` what its nodes say. */
+#define TL_ANSWER(base, word, family, bits, exact, walk)                                                     \
 	({                                                                                                   \
-		__u32 tl_value = 0;                                                                          \
+		__u32 tl_value = 0, tl_keys = (word) ? TL_KEYS(base, word) : 0;                              \
+		struct tl_place tl_place = {};                                                               \
                                                                                                              \
-		if ((word) && TL_HAS_KEYS(base, word, family, bits)) {                                       \
+		if ((bits) <= TL_EXACT_WIDEST && tl_keys == ((bits) << 16 | (family) | TL_EXACT)) {          \
+			tl_value = (exact);                                                                  \
+			tl_keys = (bits) << 16 | (family);                                                   \
+		}                                                                                            \
+		if (!tl_value && tl_keys == ((bits) << 16 | (family))) {                                     \
 			__u32 tl_after = tl_value = (walk);                                                  \
                                                                                                              \
-			/* Added to the address, so that no CPU loads the fallback before the walk. Here and \
+			/* Added to the address, so that no CPU loads what follows before the walk. Here and \
 			 * not in the branch: there the compiler knows that it is 0, and adds a constant. */ \
 			asm volatile(TL_AFTER_NOTE : "+r"(tl_after));                                        \
-			if (!tl_value)                                                                       \
+			if (tl_place.at &&                                                                   \
+			    tl_load32(base, tl_place.at + (tl_after >> 31)) != tl_place.word)                \
+				tl_value = TL_REPLACED;                                                      \
+			else if (!tl_value)                                                                  \
 				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \
 		}                                                                                            \
 		tl_value;                                                                                    \
@@ -104,7 +115,8 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 
 TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 word, __u32 addr)
 {
-	return TL_ANSWER(base, word, 4, 32u, tl_walk4(base, word, tl_root4(base, word, addr), addr));
+	return TL_ANSWER(base, word, 4, 32u, tl_exact(base, word, 32, (__u64)addr << 32, 0, &tl_place),
+			 tl_walk4(base, word, tl_root4(base, word, addr), addr));
 }
 
 TL_APART(tl_again4, __u32 id, __u32 addr)
@@ -125,7 +137,7 @@ TL_INLINE __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 
 TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
 {
-	return TL_ANSWER(base, word, 6, 128u,
+	return TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
 			 tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_V6_STEPS_MAX));
 }
 
@@ -155,7 +167,7 @@ TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 
 	lo &= bits <= 64 ? 0 : ~(~0ull >> 1 >> (bits - 65));
 	return TL_AGAIN(
 	    base, id, word,
-	    TL_ANSWER(base, word, 0, bits,
+	    TL_ANSWER(base, word, 0, bits, tl_exact(base, word, bits, hi, lo, &tl_place),
 		      tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_KEY_STEPS_MAX(bits))));
 }
 
@@ -170,6 +182,8 @@ TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64
 
 	return TL_AGAIN(base, id, word,
 			TL_ANSWER(base, word, 0, bits,
+				  tl_exact(base, word, bits, __builtin_bswap64(key[0]),
+					   __builtin_bswap64(key[1]), &tl_place),
 				  tl_walk_wide(base, word, tl_root(base, word, __builtin_bswap64(key[0])),
 					       key, TL_WIDE_WORDS(bits) - 2, TL_KEY_STEPS_MAX(bits))));
 }
@@ -182,7 +196,8 @@ TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64
 TL_APART(tl_finish4, __u32 id, __u32 word, __u32 ref, __u32 addr)
 {
 	TL_APART_BASE;
-	__u32 value = TL_ANSWER(base, word, 4, 32u, tl_walk4(base, word, ref, addr));
+	__u32 value = TL_ANSWER(base, word, 4, 32u, tl_exact(base, word, 32, (__u64)addr << 32, 0, &tl_place),
+				tl_walk4(base, word, ref, addr));
 
 	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
 }
@@ -213,7 +228,8 @@ struct tl_key6 {
 TL_APART(tl_finish6, __u32 id, __u32 word, __u32 ref, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
-	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_walk(base, word, ref, hi, lo, TL_V6_STEPS_MAX));
+	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
+				tl_walk(base, word, ref, hi, lo, TL_V6_STEPS_MAX));
 
 	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
 }

@@ -39,26 +39,15 @@ static inline __attribute__((always_inline)) __u64 tl_above(__u64 pair, __u64 re
 	return (((pair & low) + rest) & carry) + (((pair >> 16 & low) + rest) & carry);
 }
 
-/* The value that the node6-sized end of a walk gives for the 16 key bits `bits`: tl_ranges or tl_host[16]. */
+/* The value of a tl_ranges for the 16 key bits `bits`. */
 static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u32 ref, __u32 bits)
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3;
+	__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
+	__u64 sum =
+	    (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
 
-	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_RANGES) {
-		__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
-		__u64 sum =
-		    (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
-
-		return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
-	} else {
-		__u32 window = 2 * (ref & TL_HOSTS_WINDOW), hosts = node & ~(8 * TL_HOSTS_WINDOW);
-		__u64 host =
-		    tl_load64(base, hosts + sizeof(struct tl_host) * ((bits << window & 0xffff) >> 12));
-
-		if ((host >> 32 & 0xffff) == bits)
-			return (__u32)host;
-		return tl_load64(base, hosts) >> 48 | (tl_load64(base, hosts + 8) >> 48) << 16;
-	}
+	return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
 }
 
 /* The root's ref for an IPv4 address under directory word `word`, which is not 0. */

@@ -1,16 +1,18 @@
 //! Turns sorted prefixes into nodes, aside: nothing that it writes can be found by a reader before the caller publishes it.
 
 use super::error::Error;
+use super::exact::{self, Exact};
 use super::layout::{
-    HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, RANGES, RANGES_BITS,
-    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS,
-    RAW8, RAW8_MIN, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
+    Kind, LEAF6, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
+    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, RAW8, RAW8_MIN, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
+    node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
 use super::runs::{Piece, PublishedWord, Runs, counted};
 use super::space::{Block, PoolId, Space};
 use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
+use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +25,7 @@ pub(crate) struct Scratch {
     /// The node being changed, the same with changes, and the next.
     runs: [Runs; 3],
     pieces: Vec<Piece>,
+    arriving: Vec<exact::Key>,
 }
 
 impl Scratch {
@@ -32,6 +35,7 @@ impl Scratch {
             replaced: Vec::new(),
             runs: [Runs::new(), Runs::new(), Runs::new()],
             pieces: Vec::new(),
+            arriving: Vec::new(),
         }
     }
 }
@@ -51,6 +55,9 @@ pub(crate) struct Nodes<'a, G> {
     grace: &'a mut G,
     pub kind: Kind,
     pub palette: Option<&'a Palette>,
+    pub exact: Option<&'a Exact>,
+    /// Keys that the hash table will have when this change is published. In order.
+    pub arriving: &'a mut Vec<exact::Key>,
     built: &'a mut Vec<Block>,
     /// Blocks that the published words will make unreachable.
     pub replaced: &'a mut Vec<Block>,
@@ -66,11 +73,15 @@ impl<'a, G: Grace> Builder<'a, G> {
         palette: Option<&'a Palette>,
         scratch: &'a mut Scratch,
     ) -> Self {
-        let Scratch { built, replaced, runs, pieces } = scratch;
+        let Scratch { built, replaced, runs, pieces, arriving } = scratch;
         built.clear();
         replaced.clear();
         pieces.clear();
-        Self { runs, pieces, nodes: Nodes { words, space, pool, grace, kind, palette, built, replaced } }
+        arriving.clear();
+        let exact = None;
+        let nodes =
+            Nodes { words, space, pool, grace, kind, palette, exact, arriving, built, replaced };
+        Self { runs, pieces, nodes }
     }
 
     /// Frees all that was built, as it will not be published; hands the reason back.
@@ -98,6 +109,17 @@ impl<'a, G: Grace> Builder<'a, G> {
         }
     }
 
+    /// The prefixes inside `outer`, itself included, but for those that the hash table has.
+    pub fn inside<A: Address>(&self, prefix_store: &PrefixStore<A>, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+        let mut inside = Vec::new();
+        prefix_store.each_inside(outer, |prefix, value| {
+            if !self.nodes.is_exact(&prefix) {
+                inside.push((prefix, value));
+            }
+        });
+        inside
+    }
+
     /// The ref for the addresses that share their first `depth` bits with `entries`: sorted, all at least `depth` long. Addresses
     /// that no entry covers get `default`.
     pub fn subtree<A: Address>(
@@ -111,17 +133,12 @@ impl<'a, G: Grace> Builder<'a, G> {
         }
         let ([(first, _), ..], [.., (last, _)]) = (entries, entries) else { return Ok(default) };
         if self.nodes.kind == NODE6 {
-            if entries.len() <= FEW && needs_tail(entries, depth) {
-                if let Some(ranges) =
+            if entries.len() <= FEW
+                && needs_tail(entries, depth)
+                && let Some(ranges) =
                     Ranges::of(entries, depth, RANGES_BITS, RANGES_STARTS + 1, default, &mut Vec::new())
-                {
-                    return self.nodes.ranges(ranges.runs());
-                }
-                if depth + RANGES_BITS >= A::WIDTH
-                    && let Some(window) = hosts_window(entries, depth)
-                {
-                    return self.nodes.hosts(entries, depth, window, default);
-                }
+            {
+                return self.nodes.ranges(ranges.runs());
             }
             let mut slots = [default; 1 << NODE6.stride];
             self.paint(entries, depth, &mut slots)?;
@@ -227,6 +244,11 @@ impl<G: Grace> Nodes<'_, G> {
         Ok(block)
     }
 
+    /// Whether the hash table has this prefix, or will have it.
+    pub fn is_exact<A: Address>(&self, prefix: &Prefix<A>) -> bool {
+        self.exact.is_some_and(|exact| exact.has(self.words, prefix, self.arriving))
+    }
+
     /// Waits until no lookup is running that began before now, or for as long as the grace period waits for one. If one may still be running,
     /// it is an error that `units` do not fit.
     pub fn settle_or_full(&mut self, units: u32) -> Result<(), Error> {
@@ -240,7 +262,7 @@ impl<G: Grace> Nodes<'_, G> {
         walk::own_nodes(self.words, entry, self.kind, &mut |block| self.replaced.push(block));
     }
 
-    fn put(&self, block: Block, word: usize, value: u32) {
+    pub(super) fn put(&self, block: Block, word: usize, value: u32) {
         self.words[(block.at * UNIT / 4) as usize + word].store(value, Ordering::Relaxed);
     }
 
@@ -333,35 +355,6 @@ impl<G: Grace> Nodes<'_, G> {
         Ok(node_ref(RANGES32, block.at))
     }
 
-    fn hosts<A: Address>(
-        &mut self,
-        entries: &[(Prefix<A>, u32)],
-        depth: u16,
-        window: u32,
-        default: u32,
-    ) -> Result<u32, Error> {
-        let block = self.allocate(HOSTS_BYTES / UNIT)?;
-        debug_assert!((block.at * UNIT).is_multiple_of(LINE));
-        let half = |slot: usize| match slot {
-            0 => default & 0xffff,
-            1 => default >> 16,
-            _ => 0,
-        };
-        for slot in 0..1usize << HOSTS_BITS {
-            // No key with this index has the index's complement in its window.
-            let check = (!slot & 15) << 12 >> (2 * window);
-            self.put(block, 2 * slot, 0);
-            self.put(block, 2 * slot + 1, check as u32 | half(slot) << 16);
-        }
-        for (prefix, value) in entries {
-            let check = prefix.addr().bits_at(depth, RANGES_BITS);
-            let slot = host_slot(check, window);
-            self.put(block, 2 * slot, *value);
-            self.put(block, 2 * slot + 1, check as u32 | half(slot) << 16);
-        }
-        Ok(node_ref(HOSTS, block.at | window))
-    }
-
     /// A skip of the bits of `addr` from `depth` to `end`, with `next` behind it.
     fn skip<A: Address>(
         &mut self,
@@ -384,24 +377,4 @@ impl<G: Grace> Nodes<'_, G> {
         }
         Ok(node_ref(SKIP, block.at))
     }
-}
-
-fn host_slot(bits: usize, window: u32) -> usize {
-    (bits << (2 * window) & 0xffff) >> (16 - HOSTS_BITS)
-}
-
-/// The window that tells `entries` apart, if all are single keys and one does.
-fn hosts_window<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16) -> Option<u32> {
-    if entries.len() > 1 << HOSTS_BITS || entries.iter().any(|(prefix, _)| prefix.len() < A::WIDTH) {
-        return None;
-    }
-    (0..HOSTS_WINDOW).find(|window| {
-        let mut seen = 0u16;
-        entries.iter().all(|(prefix, _)| {
-            let slot = 1 << host_slot(prefix.addr().bits_at(depth, RANGES_BITS), *window);
-            let is_new = seen & slot == 0;
-            seen |= slot;
-            is_new
-        })
-    })
 }

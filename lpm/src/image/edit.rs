@@ -4,7 +4,7 @@
 use super::build::Builder;
 use super::error::Error;
 use super::layout::{
-    HOSTS, Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
+    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
     REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
@@ -70,7 +70,7 @@ impl<G: Grace> Builder<'_, G> {
                 published_words.push(published);
                 Ok(None)
             }
-            (NODE6, RANGES | HOSTS) | (NODE8, RANGES32) => {
+            (NODE6, RANGES) | (NODE8, RANGES32) => {
                 self.anew(prefix_store, first.prefix.addr(), word, depth)
             }
             (NODE8, SKIP) => self.change_skip(prefix_store, changed, word, depth, published_words),
@@ -163,7 +163,7 @@ impl<G: Grace> Builder<'_, G> {
         addr: A,
         depth: u16,
     ) -> Result<u32, Error> {
-        let inside = prefix_store.inside(Prefix::truncated(addr, depth));
+        let inside = self.inside(prefix_store, Prefix::truncated(addr, depth));
         self.subtree(&inside, depth, prefix_store.inherited(addr, depth))
     }
 
@@ -227,7 +227,7 @@ impl<G: Grace> Builder<'_, G> {
         slots: Range<usize>,
     ) -> Result<(), Error> {
         let value = prefix_store.inherited(prefix.addr(), prefix.len());
-        let inside = prefix_store.inside(prefix);
+        let inside = self.inside(prefix_store, prefix);
         let [runs, ..] = &mut *self.runs;
         runs.read(self.nodes.words, old, self.nodes.kind);
         if !runs.is_coded() {

@@ -1,7 +1,7 @@
 //! Gives another value to the addresses that a prefix covers and no other prefix inside it does, wherever the image holds them. The nodes
 //! below stay, but for those whose runs change.
 
-use super::build::Builder;
+use super::build::{Builder, Nodes};
 use super::error::Error;
 use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::{run_of, skip};
@@ -50,12 +50,16 @@ fn bytes_of(word: u32, byte: u8) -> u32 {
 }
 
 /// The outermost prefixes inside that of `change` which have the value that it takes from others.
-fn kept<A: Address>(prefix_store: &PrefixStore<A>, change: &Change<A>) -> Vec<Prefix<A>> {
+fn kept<A: Address, G: Grace>(
+    nodes: &Nodes<'_, G>,
+    prefix_store: &PrefixStore<A>,
+    change: &Change<A>,
+) -> Vec<Prefix<A>> {
     let mut kept: Vec<Prefix<A>> = Vec::new();
     if change.before() != 0 {
         prefix_store.each_inside(change.prefix, |prefix, value| {
             let is_outer = || kept.last().is_none_or(|last| !last.covers(&prefix));
-            if value == change.before() && prefix != change.prefix && is_outer() {
+            if value == change.before() && prefix != change.prefix && is_outer() && !nodes.is_exact(&prefix) {
                 kept.push(prefix);
             }
         });
@@ -165,7 +169,7 @@ impl<G: Grace> Builder<'_, G> {
                 .extend(slots.map(|slot| PublishedWord { word: first + slot, entry: change.after() }));
             return Ok(());
         }
-        let kept = kept(prefix_store, change);
+        let kept = kept(&self.nodes, prefix_store, change);
         let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         let prefix = change.prefix;
         for slot in slots.filter(|slot| is_meant(*slot)) {
@@ -199,7 +203,7 @@ impl<G: Grace> Builder<'_, G> {
             debug_assert!(entry & REF_NODE == 0);
             return Ok((entry != change.after()).then_some(change.after()));
         }
-        let kept = kept(prefix_store, change);
+        let kept = kept(&self.nodes, prefix_store, change);
         let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         self.fill(&mut fill, entry, change.prefix.addr(), depth, published_words)
     }
@@ -214,7 +218,7 @@ impl<G: Grace> Builder<'_, G> {
         slots: Range<usize>,
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
-        let kept = kept(prefix_store, change);
+        let kept = kept(&self.nodes, prefix_store, change);
         let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
         self.fill_slots(&mut fill, entry, change.prefix.addr().masked(depth), depth, slots, published_words)
     }

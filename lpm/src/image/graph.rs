@@ -2,10 +2,11 @@
 
 use super::error::Error;
 use super::layout::{
-    DIR_BITS, DIRECTORY, HOSTS, HOSTS_BITS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, NODE6, RANGES,
+    DIR_BITS, DIRECTORY, Kind, LEAF6, NODE6, RANGES,
     RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
     REF_OFFSET, SKIP, Skip, UNIT, kind_of,
 };
+use super::exact::{Entry, Hash};
 use super::runs::starts;
 use super::verify::{TableReport, name, verify};
 use super::walk;
@@ -31,6 +32,8 @@ enum Keys {
     Chain(u128),
     /// Those that no way before this one takes.
     Others,
+    /// Those of the hash table's ways.
+    Hashed,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,7 @@ impl Way {
                 (key ^ chain).leading_zeros() >= bits.into()
             }
             Keys::Others => true,
+            Keys::Hashed => false,
         }
     }
 
@@ -74,6 +78,7 @@ impl Way {
                 format!("0x{:0width$x}", chain >> (128 - 4 * digits), width = usize::from(digits))
             }
             Keys::Others => "others".into(),
+            Keys::Hashed => "full length".into(),
         }
     }
 }
@@ -192,6 +197,16 @@ impl TableGraph {
             return path;
         }
         let mut next = Some(0);
+        if let Some(Way { keys: Keys::Hashed, to: Some(hashed), .. }) = self.nodes[0].ways.last() {
+            let node = &self.nodes[*hashed];
+            if let Some(edge) = node.ways.iter().position(|way| way.takes(addr, node.at, node.bits)) {
+                let last = self.nodes[0].ways.len() - 1;
+                return vec![
+                    PathStep { node: 0, edge: Some(last), back: false },
+                    PathStep { node: *hashed, edge: Some(edge), back: false },
+                ];
+            }
+        }
         while let Some(index) = next {
             let node = &self.nodes[index];
             let edge = node.ways.iter().position(|way| way.takes(addr, node.at, node.bits));
@@ -258,7 +273,36 @@ impl Opener<'_> {
             }
             done += 1;
         }
+        if let Some((slots, hash)) = walk::exact(self.words, root) {
+            let to = Some(nodes.len());
+            nodes.push(self.hashed(slots, &hash));
+            nodes[0].ways.push(Way { keys: Keys::Hashed, entry: 0, to });
+        }
         nodes
+    }
+
+    /// The hash table whose words are at byte offset `slots`, with a way for each of its keys.
+    fn hashed(&self, slots: u32, hash: &Hash) -> Node {
+        let entries = (0..1usize << hash.bits).flat_map(|slot| {
+            let word = load(self.words, slots + 4 * slot as u32);
+            hash.entries(self.words, word).map(move |(name, value)| (hash.key(slot, name), value))
+        });
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable();
+        let way = |([hi, lo], value): Entry| Way {
+            keys: Keys::Chain(u128::from(hi) << 64 | u128::from(lo)),
+            entry: value,
+            to: None,
+        };
+        Node {
+            kind: "hash table",
+            at: 0,
+            bits: hash.key_bits,
+            end: hash.key_bits,
+            label: vec![format!("{} words", 1u32 << hash.bits)],
+            fallback: 0,
+            ways: entries.into_iter().map(way).collect(),
+        }
     }
 
     /// The node that `entry` leads to; `part` is what a ranges32 above leaves to it.
@@ -273,9 +317,6 @@ impl Opener<'_> {
                 let value = |run| load(words, node + RANGES_VALUES + 4 * run);
                 let bytes = RANGES_VALUES + 4 * walk::ranges_values(words, node);
                 (RANGES_BITS, bytes, by_starts(&starts, 0..=0xffff, value))
-            }
-            (true, HOSTS) => {
-                (RANGES_BITS, HOSTS_BYTES, self.hosts(node & !(HOSTS_WINDOW * UNIT), entry & HOSTS_WINDOW))
             }
             (false, RANGES32) => {
                 let (starts, is_leaf) = walk::ranges32_starts(words, node);
@@ -332,21 +373,5 @@ impl Opener<'_> {
         };
         let runs = firsts.iter().zip(lasts).zip(0..);
         runs.map(|((first, last), run)| Way::slots(*first..=last, entry(run))).collect()
-    }
-
-    fn hosts(&self, node: u32, window: u32) -> Vec<Way> {
-        let load = |at: u32| load(self.words, node + at);
-        let used = (0..1 << HOSTS_BITS).filter_map(|index| {
-            let check = load(8 * index + 4) & 0xffff;
-            let own = (check << (2 * window) & 0xffff) >> (RANGES_BITS - HOSTS_BITS);
-            (own == index).then(|| (check, load(8 * index)))
-        });
-        let mut used: Vec<(u32, u32)> = used.collect();
-        used.sort_unstable();
-        let mut ways: Vec<Way> =
-            used.into_iter().map(|(check, value)| Way::slots(check..=check, value)).collect();
-        let others = load(4) >> 16 | load(12) & 0xffff_0000;
-        ways.push(Way { keys: Keys::Others, entry: others, to: None });
-        ways
     }
 }

@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// `TL_IMAGE_MAGIC`: "TRIL".
 pub const MAGIC: u32 = 0x4c49_5254;
 /// `TL_IMAGE_VERSION`.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
@@ -25,6 +25,16 @@ pub const REF_OFFSET: u32 = 0x1fff_ffff;
 pub const UNIT: u32 = 8;
 /// `TL_GUARD`: no node begins in that many last bytes of an image.
 pub const GUARD: u32 = 2048;
+/// `TL_EXACT`: set in a table's `key_family`.
+pub const EXACT: u8 = 0x80;
+/// `TL_EXACT_BITS_MAX`.
+pub const EXACT_BITS_MAX: u16 = 24;
+/// `TL_EXACT_SHORT`: bits of the longest keys whose buckets hold the rest of their hash.
+pub const EXACT_SHORT: u16 = 48;
+/// Bits of the longest keys that a hash table may hold.
+pub const EXACT_WIDEST: u16 = 128;
+/// `TL_BUCKET`: entries of the largest bucket.
+pub const BUCKET: usize = 8;
 /// A cache line, bytes: roots are aligned to it, and a node that fits one does not straddle two.
 pub const LINE: u32 = 64;
 
@@ -54,7 +64,7 @@ pub struct ImageHeader {
 pub struct TableHeader {
     /// Value of the prefix of length 0; 0 = none. With [`REPLACED`] when the directory no longer leads here.
     pub fallback: u32,
-    /// 4, 6 or 0: [`crate::Address::FAMILY`].
+    /// 4, 6 or 0: [`crate::Address::FAMILY`]. With [`EXACT`] if there is a hash table.
     pub key_family: u8,
     /// Address bits that index the root.
     pub root_bits: u8,
@@ -66,8 +76,16 @@ pub struct TableHeader {
     pub root_bytes: u32,
     /// Entries of the palette behind the root: 0 or [`PALETTE`].
     pub palette: u32,
+    /// The hash table of the prefixes of full length, as a directory word; 0 = none.
+    pub exact: u32,
+    /// Of the hash.
+    pub multiplier: [u64; 2],
+    /// Which of a key's first 64 bits are to be [`TableHeader::first`].
+    pub mask: u64,
+    /// 0 outside the mask.
+    pub first: u64,
     /// 0.
-    pub reserved: [u32; 11],
+    pub reserved2: [u32; 2],
 }
 
 const _: () = {
@@ -105,17 +123,8 @@ pub const RANGES: u32 = 2;
 pub const RANGES_STARTS: usize = 8;
 /// Bytes before a ranges node's values.
 pub const RANGES_VALUES: u32 = 2 * RANGES_STARTS as u32;
-/// Key bits that a ranges or hosts node covers: all that are left, or all that any prefix here looks at.
+/// Key bits that a ranges node covers: all that are left, or all that any prefix here looks at.
 pub const RANGES_BITS: u16 = 16;
-/// `TL_HOSTS`.
-pub const HOSTS: u32 = 3;
-/// `TL_HOSTS_BITS`: key bits that index a hosts node.
-pub const HOSTS_BITS: u16 = 4;
-/// `TL_HOSTS_WINDOW`: the part of a ref to a hosts node that holds where those bits begin, in steps of two.
-pub const HOSTS_WINDOW: u32 = 7;
-/// Bytes of a hosts node.
-pub const HOSTS_BYTES: u32 = 128;
-
 /// `TL_RANGES32`.
 pub const RANGES32: u32 = 0;
 /// `TL_RANGES32_STARTS`.

@@ -1,6 +1,7 @@
 //! Lookups in user space: the Rust twin of `include/trieline/lpm.h`.
 
 use super::error::Error;
+use super::exact::{self, Hash, Key};
 use super::layout::{self, ImageHeader, Kind, RANGES32_STARTS, Skip, TableHeader};
 use super::words::{self, load, load64, near, near_code, near64};
 use crate::Address;
@@ -97,10 +98,15 @@ impl<'a> Reader<'a> {
         }
         let root = &self.words[root - HEADER..palette];
         let kind = root[offset_of!(TableHeader, key_family) / 4].load(Ordering::Relaxed);
-        if kind as u8 != A::FAMILY || kind >> 16 != u32::from(key_bits) || key_bits > A::WIDTH {
+        if kind as u8 & !layout::EXACT != A::FAMILY
+            || kind >> 16 != u32::from(key_bits)
+            || key_bits > A::WIDTH
+        {
             return None;
         }
+        let exact = if kind as u8 & layout::EXACT == 0 { None } else { Exact::of(self.words, word) };
         Some(TableReader {
+            exact: exact.unwrap_or_default(),
             reader: *self,
             // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
@@ -113,7 +119,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The value that a ranges or hosts node has for the sixteen key bits `bits`; 0 in a damaged image.
+    /// The value that a ranges node has for the sixteen key bits `bits`; 0 in a damaged image.
     #[inline]
     pub(super) fn tail4(&self, entry: u32, bits: u32) -> u32 {
         let value = self.tail4_entry(entry, bits);
@@ -123,22 +129,13 @@ impl<'a> Reader<'a> {
     #[inline]
     fn tail4_entry(&self, entry: u32, bits: u32) -> u32 {
         let node = (entry & layout::REF_OFFSET).min(self.end) as usize * 2;
-        // SAFETY: the node begins before the guard, which is longer than these nodes.
+        // SAFETY: the node begins before the guard, which is longer than the node.
         unsafe {
-            if layout::kind_of(entry) == layout::RANGES {
-                let rest = 0x0000_ffff_0000_ffff - (u64::from(bits) | u64::from(bits) << 32);
-                let (one, two) = (near64(self.words, node), near64(self.words, node + 2));
-                let sum = (above(one, rest) + above(two, rest)) >> 16;
-                let value = (sum + (sum >> 32)) as usize & 15;
-                return near(self.words, node + layout::RANGES_VALUES as usize / 4 + value);
-            }
-            let hosts = node & !(layout::HOSTS_WINDOW as usize * 2);
-            let window = 2 * (entry & layout::HOSTS_WINDOW);
-            let host = near64(self.words, hosts + 2 * ((bits << window & 0xffff) >> 12) as usize);
-            if (host >> 32) as u32 & 0xffff == bits {
-                return host as u32;
-            }
-            near(self.words, hosts + 1) >> 16 | near(self.words, hosts + 3) & 0xffff_0000
+            let rest = 0x0000_ffff_0000_ffff - (u64::from(bits) | u64::from(bits) << 32);
+            let (one, two) = (near64(self.words, node), near64(self.words, node + 2));
+            let sum = (above(one, rest) + above(two, rest)) >> 16;
+            let value = (sum + (sum >> 32)) as usize & 15;
+            near(self.words, node + layout::RANGES_VALUES as usize / 4 + value)
         }
     }
 
@@ -225,13 +222,74 @@ pub struct TableReader<'a, A> {
     pub(super) root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
     pub(super) bits: u32,
+    pub(super) exact: Exact<'a>,
     addresses: PhantomData<A>,
+}
+
+/// A table's hash table of prefixes of full length.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Exact<'a> {
+    /// Its words: 2^`hash.bits`, or none.
+    slots: &'a [AtomicU32],
+    hash: Hash,
+}
+
+/// A key's place in a hash table that may have it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    slot: &'a AtomicU32,
+    name: Key,
+}
+
+impl Place<'_> {
+    /// What its word is now.
+    #[inline(always)]
+    pub fn seen(&self) -> u32 {
+        self.slot.load(Ordering::Acquire)
+    }
+}
+
+impl<'a> Exact<'a> {
+    /// Whether there is a hash table.
+    pub fn has_any(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// The hash table of the table of directory word `word`; None in a damaged image.
+    fn of(words: &'a [AtomicU32], word: u32) -> Option<Self> {
+        let (at, hash) = super::walk::exact(words, word & !layout::DIR_BITS)?;
+        if hash.bits > layout::EXACT_BITS_MAX || !hash.is_sound() {
+            return None;
+        }
+        Some(Self { slots: words.get(at as usize / 4..)?.get(..1 << hash.bits)?, hash })
+    }
+
+    /// The place of a key; None if it has none.
+    #[inline(always)]
+    pub fn place(&self, key: Key) -> Option<Place<'a>> {
+        let hash = self.hash.of(key);
+        let slot = self.slots.get(self.hash.slot(hash)).filter(|_| self.hash.takes(key))?;
+        Some(Place { slot, name: self.hash.name(key, hash) })
+    }
+
+    /// The value of the key of this name in the bucket that `word` leads to; 0 = none.
+    #[inline(always)]
+    pub fn find(&self, reader: &Reader<'_>, word: u32, name: Key) -> u32 {
+        if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= reader.end {
+            return 0;
+        }
+        // SAFETY: the bucket begins before the guard.
+        unsafe { self.hash.find(reader.words, word, name) & layout::VALUE_MAX }
+    }
 }
 
 impl<A: Address> TableReader<'_, A> {
     /// Longest match of `addr`. At most one node for eight key bits; None: no prefix.
     #[inline(always)]
     pub fn lookup(&self, addr: A) -> Option<u32> {
+        if self.exact.has_any() {
+            return self.lookup_exact(addr);
+        }
         let value = self.find(addr);
         let fallback = self.fallback();
         if fallback & layout::REPLACED != 0 {
@@ -242,7 +300,44 @@ impl<A: Address> TableReader<'_, A> {
         (value != 0).then_some(value)
     }
 
-    /// Longest match among the prefixes of 1 bit and more; 0 = none.
+    /// [`TableReader::lookup`] in a table with a hash table.
+    #[inline]
+    fn lookup_exact(&self, addr: A) -> Option<u32> {
+        let place = self.place_of(addr);
+        self.settle(addr, place, place.map_or(0, |place| place.seen()))
+    }
+
+    /// The place of `addr` in the hash table.
+    #[inline(always)]
+    pub(super) fn place_of(&self, addr: A) -> Option<Place<'_>> {
+        self.exact.place(exact::key(addr, self.key_bits))
+    }
+
+    /// The longest match of `addr`, which has this place in the hash table, where the word `seen` was.
+    #[inline]
+    pub(super) fn settle(&self, addr: A, place: Option<Place<'_>>, seen: u32) -> Option<u32> {
+        let value = self.attempt(addr, place, seen);
+        let value = value.unwrap_or_else(|| again(self.reader.words, self.id, self.key_bits, addr).unwrap_or(0));
+        (value != 0).then_some(value)
+    }
+
+    /// The longest match, 0 = none; None if the table has changed meanwhile, so that what was found may not belong together.
+    #[inline(always)]
+    fn attempt(&self, addr: A, place: Option<Place<'_>>, seen: u32) -> Option<u32> {
+        if let Some(place) = place {
+            let value = self.exact.find(&self.reader, seen, place.name);
+            if value != 0 {
+                return Some(value);
+            }
+        }
+        let (found, fallback) = (self.find(addr), self.fallback());
+        let is_settled = fallback & layout::REPLACED == 0
+            // After the walk: else a key may have come before what covered it went.
+            && place.is_none_or(|place| place.seen() == seen);
+        is_settled.then_some(if found != 0 { found } else { fallback })
+    }
+
+    /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
         if A::FAMILY == 4 {
@@ -316,7 +411,7 @@ const NODE6_REF: u32 = layout::node_ref(layout::NODE6.id, 0) >> layout::REF_KIND
 /// The highest three bits of a ref to a leaf6.
 const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SHIFT;
 
-/// Looks up once more, while the table is replaced or its default route changes.
+/// Looks up once more, while the table is replaced, its default route changes, or a key comes to where this one is hashed to.
 ///
 /// A changed fallback comes with a root of its own. So the fallback belongs to what a walk found (nothing), unless the
 /// root is marked as replaced by then.
@@ -327,11 +422,13 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
     let mut value = 0;
     for _ in 0..TRIES {
         let table = reader.table_narrow::<A>(id, key_bits)?;
-        let (found, fallback) = (table.find(addr), table.fallback());
-        value = if found != 0 { found } else { fallback & layout::VALUE_MAX };
-        if fallback & layout::REPLACED == 0 {
+        let place = table.place_of(addr);
+        if let Some(found) = table.attempt(addr, place, place.map_or(0, |place| place.seen())) {
+            value = found;
             break;
         }
+        let found = table.find(addr);
+        value = if found != 0 { found } else { table.fallback() & layout::VALUE_MAX };
     }
     (value != 0).then_some(value)
 }

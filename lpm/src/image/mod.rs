@@ -5,6 +5,7 @@ pub(crate) mod build;
 pub(crate) mod edit;
 pub mod epoch;
 mod error;
+pub(crate) mod exact;
 pub(crate) mod fill;
 pub mod grace;
 pub mod graph;
@@ -14,6 +15,8 @@ pub mod lookup;
 pub mod memory;
 #[cfg(all(test, loom))]
 pub(crate) mod model;
+#[cfg(all(test, loom))]
+mod model_exact;
 #[cfg(all(test, loom))]
 mod model_fallback;
 pub(crate) mod palette;
@@ -32,6 +35,7 @@ use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use build::{Builder, Scratch};
+use exact::Exact;
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -257,10 +261,14 @@ impl<M: Memory, G: Grace> Image<M, G> {
         &'a mut self,
         pool: PoolId,
         palette: Option<&'a Palette>,
+        exact: Option<&'a Exact>,
     ) -> Builder<'a, G> {
         let kind = Kind::of_family(A::FAMILY);
         let words = self.memory.words();
-        Builder::new(words, &mut self.space, pool, &mut self.grace, kind, palette, &mut self.scratch)
+        let mut builder =
+            Builder::new(words, &mut self.space, pool, &mut self.grace, kind, palette, &mut self.scratch);
+        builder.nodes.exact = exact;
+        builder
     }
 
     pub(crate) fn check_table(&self, id: u32) -> Result<(), Error> {

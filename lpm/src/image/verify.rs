@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::header::header;
 use super::layout::{
-    CHUNK, DIR_BITS, DIRECTORY, GUARD, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8,
+    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LINE, NODE6, NODE8,
     PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
     REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
@@ -106,7 +106,7 @@ struct Check<'a> {
     chunks: Vec<u32>,
 }
 
-const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "hosts"];
+const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "none"];
 const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "raw8"];
 
 /// The name in `image.h` of a kind of nodes.
@@ -147,6 +147,7 @@ impl<'a> Check<'a> {
         let at = root - size_of::<TableHeader>() as u32;
         let field = |field: usize| load(self.words, at + field as u32);
         let [family, root_bits, low, high] = field(offset_of!(TableHeader, key_family)).to_le_bytes();
+        let (family, has_exact) = (family & !EXACT, family & EXACT != 0);
         let key_bits = u16::from_le_bytes([low, high]);
         let width_fits = match family {
             4 => key_bits == 32,
@@ -185,9 +186,47 @@ impl<'a> Check<'a> {
                 self.value(load(self.words, entry), entry)?;
             }
         }
+        let buckets = if has_exact { self.exact(root, at)? } else { 0 };
         let names = if family == 4 { NAMES4 } else { NAMES };
-        self.table.nodes = names.into_iter().zip(self.counts).filter(|(_, count)| *count > 0).collect();
+        self.table.nodes = names
+            .into_iter()
+            .zip(self.counts)
+            .chain([("bucket", buckets)])
+            .filter(|(_, count)| *count > 0)
+            .collect();
         Ok(core::mem::take(&mut self.table))
+    }
+
+    /// Checks the hash table of the table whose root is at `root` and whose header is at `at`. Returns how many buckets it has.
+    fn exact(&mut self, root: u32, at: u32) -> Result<u32, Error> {
+        let Some((slots, hash)) = walk::exact(self.words, root).filter(|(slots, hash)| {
+            *slots >= DIRECTORY && hash.bits <= EXACT_BITS_MAX && hash.is_sound()
+        }) else {
+            return damaged("hash table", at);
+        };
+        let word = at + offset_of!(TableHeader, exact) as u32;
+        let bytes = 4u64 << hash.bits;
+        self.take(slots, bytes, word)?;
+        self.table.root_bytes += bytes.next_multiple_of(UNIT.into());
+        let mut buckets = 0;
+        for found in (slots..).step_by(4).take(1 << hash.bits) {
+            let Some(block) = hash.block(load(self.words, found)) else { continue };
+            let (at, bytes) = (u64::from(block.at) * u64::from(UNIT), block.units * UNIT);
+            if at < u64::from(LINE) || at >= self.size - u64::from(GUARD) {
+                return damaged("offset outside the image in the ref", found);
+            }
+            let at = at as u32;
+            self.take(at, bytes.into(), found)?;
+            self.table.node_bytes += u64::from(bytes);
+            let log = kind_of(load(self.words, found));
+            let (first, step) = if hash.is_short() { (at + 4, 8) } else { (at + (16 << log), 4) };
+            for value in (first..).step_by(step).take(1 << log) {
+                self.value(load(self.words, value), value)?;
+            }
+            buckets += 1;
+        }
+        self.table.steps = self.table.steps.max(1);
+        Ok(buckets)
     }
 
     fn value(&self, value: u32, at: u32) -> Result<(), Error> {
@@ -246,7 +285,7 @@ impl<'a> Check<'a> {
         self.counts[kind as usize] += 1;
         let bytes = match (is_v4, kind) {
             (true, RANGES) => self.ranges(at)?,
-            (true, HOSTS) => return self.hosts(at & !(HOSTS_WINDOW * UNIT), depth, found),
+            (true, 3) => return damaged("node kind in the ref", found),
             (true, LEAF6) if !self.has_palette => {
                 return damaged("a leaf6 without a palette: the ref", found);
             }
@@ -333,16 +372,6 @@ impl<'a> Check<'a> {
             end = start;
         }
         Ok(())
-    }
-
-    fn hosts(&mut self, at: u32, depth: u16, found: u32) -> Result<(), Error> {
-        if depth + 16 < self.key_bits {
-            return damaged("a hosts node above the last sixteen key bits: the ref", found);
-        }
-        self.take(at, HOSTS_BYTES.into(), found)?;
-        self.table.node_bytes += u64::from(HOSTS_BYTES);
-        self.value(walk::hosts_default(self.words, at), at + 12)?;
-        (at..at + HOSTS_BYTES).step_by(8).try_for_each(|value| self.value(load(self.words, value), value))
     }
 
     fn skip(&mut self, at: u32, depth: u16, steps: u32) -> Result<(), Error> {

@@ -1,13 +1,14 @@
 //! Walks over the blocks of a table that this process wrote: to retire what is replaced.
 
 use super::layout::{
-    DIR_BITS, HOSTS, HOSTS_BYTES, HOSTS_WINDOW, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES,
+    DIR_BITS, EXACT, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES,
     RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, RAW8, RAW8_BYTES, REF_NODE,
     REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
 };
+use super::exact::Hash;
 use super::runs::starts;
 use super::space::Block;
-use super::words::load;
+use super::words::{load, load64};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
@@ -42,20 +43,11 @@ pub(super) fn ranges_values(words: &[AtomicU32], at: u32) -> u32 {
     1 + ranges_starts(words, at).filter(|start| *start != 0).count() as u32
 }
 
-/// The value of all keys that the hosts node at byte offset `at` does not name.
-pub(super) fn hosts_default(words: &[AtomicU32], at: u32) -> u32 {
-    load(words, at + 4) >> 16 | load(words, at + 12) >> 16 << 16
-}
-
 /// Whether a slot that `entry`, a node or a value, covers may have `value` as no prefix inside it gives it.
 pub(super) fn may_hold(words: &[AtomicU32], kind: Kind, entry: u32, value: u32) -> bool {
     let at = (entry & REF_OFFSET) * UNIT;
     match (kind, kind_of(entry)) {
         _ if entry & REF_NODE == 0 => entry == value,
-        (NODE6, HOSTS) => {
-            let at = (entry & REF_OFFSET & !HOSTS_WINDOW) * UNIT;
-            hosts_default(words, at) == value
-        }
         (NODE6, RANGES) => {
             (0..ranges_values(words, at)).any(|run| load(words, at + RANGES_VALUES + 4 * run) == value)
         }
@@ -103,7 +95,6 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     let units = match (kind, kind_of(entry)) {
         (NODE6, LEAF6) => leaf_units(runs(words, at, kind)),
         (NODE6, RANGES) => (RANGES_VALUES + 4 * ranges_values(words, at)).div_ceil(UNIT),
-        (NODE6, HOSTS) => return visit(Block { at: unit & !HOSTS_WINDOW, units: HOSTS_BYTES / UNIT }),
         (_, SKIP) => {
             own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);
             SKIP_UNITS
@@ -143,9 +134,40 @@ pub(crate) fn root_block(words: &[AtomicU32], word: u32) -> Block {
 pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(Block)) {
     let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
     let family = header(words, root, offset_of!(TableHeader, key_family)).to_le_bytes()[0];
-    let kind = Kind::of_family(family);
+    let kind = Kind::of_family(family & !EXACT);
     for slot in 0..1u32 << bits {
         own_nodes(words, load(words, root + 4 * slot), kind, visit);
     }
+    if let Some((slots, hash)) = exact(words, root) {
+        for slot in 0..1 << hash.bits {
+            hash.block(load(words, slots + 4 * slot)).into_iter().for_each(&mut *visit);
+        }
+        visit(exact_block(slots, hash.bits));
+    }
     visit(root_block(words, word));
+}
+
+/// The byte offset of the words of the hash table of the table whose root is at byte offset `root`, and its hash; None if it has none.
+pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
+    let field = |at: usize| header(words, root, at);
+    let field64 = |at: usize| load64(words, root - size_of::<TableHeader>() as u32 + at as u32);
+    let [family, _, low, high] = field(offset_of!(TableHeader, key_family)).to_le_bytes();
+    if family & EXACT == 0 {
+        return None;
+    }
+    let word = field(offset_of!(TableHeader, exact));
+    let at = offset_of!(TableHeader, multiplier);
+    let hash = Hash {
+        key_bits: u16::from_le_bytes([low, high]),
+        bits: (word & DIR_BITS) as u16,
+        multiplier: [field64(at), field64(at + 8)],
+        mask: field64(offset_of!(TableHeader, mask)),
+        first: field64(offset_of!(TableHeader, first)),
+    };
+    Some((word & !DIR_BITS, hash))
+}
+
+/// The block of a hash table's words.
+pub(crate) fn exact_block(slots: u32, bits: u16) -> Block {
+    Block { at: slots / UNIT, units: (4u32 << bits).div_ceil(UNIT) }
 }

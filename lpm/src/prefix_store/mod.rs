@@ -151,13 +151,6 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         self.root.each_inside(&outer, &mut each);
     }
 
-    /// [`PrefixStore::within`] as a slice to split.
-    pub fn inside(&self, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
-        let mut inside = Vec::new();
-        self.each_inside(outer, |prefix, value| inside.push((prefix, value)));
-        inside
-    }
-
     /// The longest prefix of at most `len` bits that contains `addr`. O(d + k log n), k being the prefixes lengths tried in a bucket.
     pub fn longest(&self, addr: A, len: u16) -> Option<(Prefix<A>, u32)> {
         let (len, value) = self.longest_of(addr, len);

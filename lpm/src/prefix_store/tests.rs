@@ -105,7 +105,9 @@ impl<A: Address, const BUCKET: usize> Twin<A, BUCKET> {
         {
             let expected = || model.range(outer..=Prefix::host(outer.last())).map(item);
             assert!(prefix_store.within(outer).eq(expected()), "{outer}");
-            assert!(prefix_store.inside(outer).into_iter().eq(expected()), "{outer}");
+            let mut inside = Vec::new();
+            prefix_store.each_inside(outer, |prefix, value| inside.push((prefix, value)));
+            assert!(inside.into_iter().eq(expected()), "{outer}");
             assert!(prefix_store.within(outer).rev().eq(expected().rev()), "{outer}");
         }
         for prefix in [prefix, Prefix::host(addr)] {

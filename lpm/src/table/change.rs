@@ -2,8 +2,10 @@
 
 use super::Table;
 use super::check_value;
+use super::exact;
 use super::root::{HOSTS_FROM, Root, root_bits, slots_of};
 use crate::image::Error;
+use crate::image::exact::key;
 use crate::image::layout::{LINE, TableHeader, UNIT};
 use crate::prefix_store::Change;
 use crate::{Address, Grace, Image, Memory, Prefix};
@@ -76,13 +78,17 @@ impl<A: Address> Table<A> {
             let changes = some.iter().map(|(prefix, value)| self.prefix_store.change(*prefix, *value));
             done.extend(changes.filter(|change| change.old != change.new));
         }
-        if !done.is_empty() {
-            self.acquire(image, &done);
-            let has_fallback = done.len() > 1 && done[0].prefix.len() == 0;
-            let is_much = has_fallback || done.len() > self.prefix_store.len() / 8 + 64;
-            self.make(image, &done, is_much)?;
+        let count = done.len();
+        if count > 0 {
+            let has_fallback = count > 1 && done[0].prefix.len() == 0;
+            let is_much = has_fallback || count > self.prefix_store.len() / 8 + 64;
+            let (others, exact) = match &self.root.exact {
+                Some(exact) => exact::divide(image.memory.words(), exact, done),
+                None => (done, Vec::new()),
+            };
+            self.make(image, Changes { others: &others, exact: &exact }, is_much)?;
         }
-        Ok(done.len())
+        Ok(count)
     }
 
     fn set<M: Memory, G: Grace>(
@@ -96,9 +102,13 @@ impl<A: Address> Table<A> {
         self.touch(image, core::iter::once(&prefix));
         let change = self.prefix_store.change(prefix, value);
         if change.old != change.new {
-            let done = [change];
-            self.acquire(image, &done);
-            self.make(image, &done, false)?;
+            let is_exact = self.root.exact.as_ref().is_some_and(|exact| {
+                change.prefix.len() == self.key_bits
+                    && exact::divide(image.memory.words(), exact, Vec::from([change])).0.is_empty()
+            });
+            let (one, none) = (&[change][..], &[][..]);
+            let (others, exact) = if is_exact { (none, one) } else { (one, none) };
+            self.make(image, Changes { others, exact }, false)?;
         }
         Ok(change.old)
     }
@@ -107,10 +117,12 @@ impl<A: Address> Table<A> {
     fn make<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: &[Change<A>],
+        changes: Changes<'_, A>,
         is_much: bool,
     ) -> Result<(), Error> {
-        let is_removal = is_removal(changes);
+        self.acquire(image, changes.others);
+        changes.all().for_each(|change| self.count(change, true));
+        let is_removal = changes.is_removal();
         image.space.use_reserve(is_removal);
         let published = match self.rebuild_or(image, changes, is_much) {
             Err(Error::Full { .. }) if is_removal && self.may_withdraw => self.withdraw(image),
@@ -159,17 +171,21 @@ impl<A: Address> Table<A> {
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: &[Change<A>],
+        changes: Changes<'_, A>,
         is_much: bool,
     ) -> Result<Published, Error> {
-        let is_deep = changes.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
+        let is_deep =
+            changes.others.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
+        let (len, others) = (self.prefix_store.len(), self.root.others(&self.prefix_store));
         // One that did not fit is tried again when there is twice as much to gain.
-        let is_outgrown = self.root.bits < root_bits::<A>(self.prefix_store.len() / 2, is_deep)
-            && self.prefix_store.len() >= 2 * self.refused_at;
+        let may_grow = len >= 2 * self.refused_at;
+        let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
+        let is_outgrown =
+            may_grow && (self.root.bits < root_bits::<A>(others / 2, is_deep) || self.is_short_of_words())
+                || may_shrink && self.is_too_large(others);
         // The fallback and words change one after the other, so that a lookup could meet a state that never was. Together they change only
         // with a new root. (Not so removals: see `publish`.)
-        let only_whole =
-            self.is_withdrawn || changes.len() > 1 && changes[0].prefix.len() == 0 && !is_removal(changes);
+        let only_whole = self.is_withdrawn || changes.has_more_than_fallback() && !changes.is_removal();
         if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
             self.uncoded = 0;
             let built = if self.is_withdrawn {
@@ -190,6 +206,27 @@ impl<A: Address> Table<A> {
         self.publish(image, changes).map(|()| Published::Words)
     }
 
+    /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet.
+    fn is_short_of_words(&self) -> bool {
+        self.full >= self.root.full + self.root.full / 2 + 8
+            && (self.root.exact.is_some() || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
+    }
+
+    /// Whether a new root for `others` or a new hash table would be much smaller.
+    fn is_too_large(&self, others: usize) -> bool {
+        const MUCH: usize = 8;
+        let is_exact_large = self.root.exact.as_ref().is_some_and(|exact| exact.hash.bits > 10);
+        self.root.bits > root_bits::<A>(MUCH * others, true) || is_exact_large && MUCH * self.full < self.root.full
+    }
+
+    /// Counts prefixes of full length that come and go with `change`, or takes that back.
+    fn count(&mut self, change: &Change<A>, is_done: bool) {
+        if change.prefix.len() == self.key_bits {
+            let (old, new) = if is_done { (change.old, change.new) } else { (change.new, change.old) };
+            self.full = self.full + usize::from(new.is_some()) - usize::from(old.is_some());
+        }
+    }
+
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     ///
     /// With the fallback others change only if all are removed: then the fallback goes first. The addresses of the fallback keep their
@@ -197,21 +234,30 @@ impl<A: Address> Table<A> {
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: &[Change<A>],
+        changes: Changes<'_, A>,
     ) -> Result<(), Error> {
-        let Self { prefix_store, root, published_words, .. } = self;
-        let mut builder = image.builder::<A>(root.pool, root.palette.as_deref());
+        let Self { prefix_store, root, published_words, key_bits, .. } = self;
+        let mut builder = image.builder::<A>(root.pool, root.palette.as_deref(), root.exact.as_ref());
         published_words.clear();
-        let (of_fallback, others) = changes.split_at(usize::from(changes[0].prefix.len() == 0));
-        debug_assert!(of_fallback.is_empty() || others.is_empty() || is_removal(changes));
-        let mut copy = None;
+        let has_fallback = changes.others.first().is_some_and(|first| first.prefix.len() == 0);
+        let (of_fallback, others) = changes.others.split_at(usize::from(has_fallback));
+        let is_alone = others.is_empty() && changes.exact.is_empty();
+        debug_assert!(of_fallback.is_empty() || is_alone || changes.is_removal());
+        let (mut copy, mut late, mut after) = (None, Vec::new(), None);
         let mut build = || {
-            if !of_fallback.is_empty() && others.is_empty() {
+            if !of_fallback.is_empty() && is_alone {
                 match builder.nodes.allocate(root.units()) {
                     Ok(block) => copy = Some(block),
-                    Err(_) if is_removal(changes) => {}
+                    Err(_) if changes.is_removal() => {}
                     Err(error) => return Err(error),
                 }
+            }
+            if let Some(exact) = root.exact.as_ref().filter(|_| !changes.exact.is_empty()) {
+                let swings = exact::change(&mut builder, exact, changes.exact)?;
+                let arriving = changes.exact.iter().filter(|change| change.old.is_none());
+                builder.nodes.arriving.extend(arriving.map(|change| key(change.prefix.addr(), *key_bits)));
+                published_words.extend(swings.early);
+                (late, after) = (swings.late, Some(swings.after));
             }
             let mut rest = others;
             while let Some(first) = rest.first() {
@@ -247,6 +293,7 @@ impl<A: Address> Table<A> {
                     _ => root.repaint(&mut builder, prefix_store, together, slots, published_words)?,
                 }
             }
+            published_words.append(&mut late);
             Ok(())
         };
         let mut built = build();
@@ -263,6 +310,9 @@ impl<A: Address> Table<A> {
             builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
         }
         builder.publish(published_words);
+        if let (Some(exact), Some(after)) = (&mut root.exact, after) {
+            (exact.vacated, exact.count) = after;
+        }
         let bits = root.bits;
         others
             .iter()
@@ -291,20 +341,22 @@ impl<A: Address> Table<A> {
     fn conclude<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: &[Change<A>],
+        changes: Changes<'_, A>,
         published: Result<Published, Error>,
     ) -> Result<(), Error> {
         let is_done = published.is_ok();
         if !is_done {
-            for change in changes {
+            for change in changes.all() {
                 self.prefix_store.set(change.prefix, change.old);
+                self.count(change, false);
             }
         }
         // A new palette has counted the present values.
         let palette = self.root.palette.as_mut().filter(|_| published != Ok(Published::Whole));
         if let Some(palette) = palette {
             let gone = |change: &Change<A>| if is_done { change.old } else { change.new };
-            for value in changes.iter().filter(|change| change.prefix.len() > 0).filter_map(gone) {
+            let others = changes.others.iter().filter(|change| change.prefix.len() > 0);
+            for value in others.filter_map(gone) {
                 palette.release(&mut image.space, value);
             }
         }
@@ -316,7 +368,27 @@ impl<A: Address> Table<A> {
     }
 }
 
-/// Whether all of these are removals.
-fn is_removal<A: Address>(changes: &[Change<A>]) -> bool {
-    changes.iter().all(|change| change.new.is_none())
+/// Sorted changes, which the shadow has already.
+#[derive(Debug, Clone, Copy)]
+struct Changes<'a, A: Address> {
+    /// Of the root and what is below it.
+    others: &'a [Change<A>],
+    /// Of the hash table.
+    exact: &'a [Change<A>],
+}
+
+impl<'a, A: Address> Changes<'a, A> {
+    fn all(&self) -> impl Iterator<Item = &'a Change<A>> + use<'a, A> {
+        self.others.iter().chain(self.exact)
+    }
+
+    fn is_removal(&self) -> bool {
+        self.all().all(|change| change.new.is_none())
+    }
+
+    /// Whether the fallback changes, and something else.
+    fn has_more_than_fallback(&self) -> bool {
+        self.others.first().is_some_and(|first| first.prefix.len() == 0)
+            && self.others.len() + self.exact.len() > 1
+    }
 }

@@ -1,8 +1,10 @@
 //! A table's root in the image: building it whole, and repainting the part of it that short prefixes cover.
 
 use crate::image::Error;
+use super::exact::{Plan, others};
 use crate::image::build::Builder;
-use crate::image::layout::{DIR_BITS, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
+use crate::image::exact::Exact;
+use crate::image::layout::{DIR_BITS, EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
 use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
@@ -27,6 +29,10 @@ pub(super) struct Root {
     /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
     cover: Vec<u8>,
     pub palette: Option<Box<Palette>>,
+    /// The hash table of prefixes of full length.
+    pub exact: Option<Exact>,
+    /// Prefixes of full length when it was built.
+    pub full: usize,
 }
 
 /// Root bits for a table of `prefixes`: a small table must be small (1 KiB up to 64 prefixes), a large one shallow. Of a small one in
@@ -53,11 +59,24 @@ const OWN_MIN: usize = 4096;
 
 impl Root {
     /// The root of a table before it is built.
-    pub const NONE: Self = Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None };
+    pub const NONE: Self = Self {
+        at: 0,
+        bits: 0,
+        pool: PoolId::SHARED,
+        cover: Vec::new(),
+        palette: None,
+        exact: None,
+        full: 0,
+    };
 
     /// Index of a slot's word in the image.
     pub fn index(&self, slot: usize) -> usize {
         self.at as usize / 4 + slot
+    }
+
+    /// Prefixes of `prefix_store` that stand below the root.
+    pub fn others<A: Address>(&self, prefix_store: &PrefixStore<A>) -> usize {
+        prefix_store.len() - self.exact.as_ref().map_or(0, |exact| exact.count)
     }
 
     /// A word of the table's header.
@@ -89,14 +108,23 @@ impl Root {
         prefix_store: &PrefixStore<A>,
         has_own: bool,
     ) -> Result<Self, Error> {
+        let plan = Plan::of(prefix_store, key_bits);
         let is_deep = || prefix_store.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
-        let bits = root_bits::<A>(prefix_store.len(), prefix_store.len() <= 64 && is_deep());
         let has_own = has_own || prefix_store.len() > OWN_MIN;
-        match Self::build_of(image, id, key_bits, prefix_store, bits, has_own) {
-            // So many chunks in a row are not always there.
-            Err(Error::Full { .. }) if bits > 18 => {
-                Self::build_of(image, id, key_bits, prefix_store, 18, has_own)
+        let mut build = |plan: Option<&Plan>| {
+            let others = prefix_store.len() - plan.map_or(0, Plan::count);
+            let bits = root_bits::<A>(others, others <= 64 && plan.is_none() && is_deep());
+            match Self::build_of(image, id, key_bits, prefix_store, plan, bits, has_own) {
+                // So many chunks in a row are not always there.
+                Err(Error::Full { .. }) if bits > 18 => {
+                    Self::build_of(image, id, key_bits, prefix_store, plan, 18, has_own)
+                }
+                built => built,
             }
+        };
+        match build(plan.as_ref()) {
+            // Neither for a hash table's words.
+            Err(Error::Full { .. }) if plan.is_some() => build(None),
             built => built,
         }
     }
@@ -113,7 +141,8 @@ impl Root {
             let is_smaller =
                 bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY == 4);
             if is_smaller && matches!(built, Err(Error::Full { .. })) {
-                built = Self::build_of(image, id, key_bits, prefix_store, bits, false);
+                let plan = Plan::of(prefix_store, key_bits);
+                built = Self::build_of(image, id, key_bits, prefix_store, plan.as_ref(), bits, false);
             }
         }
         built
@@ -124,16 +153,21 @@ impl Root {
         id: u32,
         key_bits: u16,
         prefix_store: &PrefixStore<A>,
+        plan: Option<&Plan>,
         bits: u16,
         has_own: bool,
     ) -> Result<Self, Error> {
         let count = 1usize << bits;
-        let has_palette = A::FAMILY == 4 && prefix_store.len() > PALETTE_MIN;
-        let painted = || prefix_store.iter().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
+        let in_all = prefix_store.len() - plan.map_or(0, Plan::count);
+        let all = || others(plan, prefix_store);
+        let has_palette = A::FAMILY == 4 && in_all > PALETTE_MIN;
+        let painted = || all().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
         let mut palette = has_palette.then(|| Palette::of(painted())).flatten().map(Box::new);
         let (mut cover, mut values) = (alloc::vec![0; count], alloc::vec![0; count]);
-        let mut long = Vec::with_capacity(prefix_store.len());
-        for (prefix, value) in prefix_store.iter() {
+        let mut long = Vec::with_capacity(in_all);
+        let mut full = plan.map_or(0, Plan::count);
+        for (prefix, value) in all() {
+            full += usize::from(prefix.len() == key_bits);
             if prefix.len() >= bits {
                 long.push((prefix, value));
             } else if prefix.len() > 0 {
@@ -146,8 +180,9 @@ impl Root {
 
         // A large table is freed by its chunks; a small one would leave most of a chunk empty.
         let pool = if has_own { image.space.new_pool() } else { PoolId::SHARED };
-        let mut builder = image.builder::<A>(pool, palette.as_deref());
+        let mut builder = image.builder::<A>(pool, palette.as_deref(), None);
         let mut build = || {
+            let exact = plan.map(|plan| plan.build(&mut builder)).transpose()?;
             let units = table_block(LINE, bits, builder.nodes.palette.is_some()).units;
             let at = builder.nodes.allocate(units)?.at * UNIT + LINE;
             let mut long = &long[..];
@@ -158,10 +193,10 @@ impl Root {
                 builder.nodes.words[at as usize / 4 + slot].store(entry, Ordering::Relaxed);
                 long = behind;
             }
-            Ok(at)
+            Ok((at, exact))
         };
-        let at = match build() {
-            Ok(at) => at,
+        let (at, exact) = match build() {
+            Ok(built) => built,
             Err(error) => {
                 let error = builder.abandon(error);
                 if pool != PoolId::SHARED {
@@ -174,13 +209,14 @@ impl Root {
         if let Some(palette) = &mut palette {
             palette.place(words, at as usize / 4 + count);
         }
-        let root = Self { at, bits, pool, cover, palette };
+        let root = Self { at, bits, pool, cover, palette, exact, full };
         let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
+        let family = A::FAMILY | if root.exact.is_some() { EXACT } else { 0 };
         let header = [
             (offset_of!(TableHeader, fallback), fallback),
             (
                 offset_of!(TableHeader, key_family),
-                u32::from(A::FAMILY) | u32::from(bits) << 8 | u32::from(key_bits) << 16,
+                u32::from(family) | u32::from(bits) << 8 | u32::from(key_bits) << 16,
             ),
             (offset_of!(TableHeader, prefixes), prefix_store.len() as u32),
             (offset_of!(TableHeader, root_bytes), 4 * count as u32),
@@ -191,6 +227,18 @@ impl Root {
         }
         for (field, value) in header {
             root.header(words, field).store(value, Ordering::Relaxed);
+        }
+        if let Some(Exact { hash, slots, .. }) = &root.exact {
+            let word = |field: usize, value: u32| root.header(words, field).store(value, Ordering::Relaxed);
+            let long = |field: usize, value: u64| {
+                word(field, value as u32);
+                word(field + 4, (value >> 32) as u32);
+            };
+            word(offset_of!(TableHeader, exact), slots | u32::from(hash.bits));
+            long(offset_of!(TableHeader, multiplier), hash.multiplier[0]);
+            long(offset_of!(TableHeader, multiplier) + 8, hash.multiplier[1]);
+            long(offset_of!(TableHeader, mask), hash.mask);
+            long(offset_of!(TableHeader, first), hash.first);
         }
         image.publish_directory(id, at | u32::from(bits));
         Ok(root)

@@ -132,6 +132,24 @@ impl Kind for Ipv6 {
     }
 }
 
+/// IPv6 prefixes of 96 to 128 bits: the longest stand in a hash table, and what covers them below the root.
+pub struct Hashed;
+
+impl Kind for Hashed {
+    type Key = u128;
+    const NAME: &'static str = "hashed";
+    const NODES: &'static [&'static str] = &["bucket", "ranges32"];
+
+    fn key(addr: u32) -> u128 {
+        0x2001_0db8 << 96 | u128::from(addr)
+    }
+
+    fn prefix(prefix: Prefix<u32>) -> Prefix<u128> {
+        let len = if prefix.len() == 0 { 0 } else { 96 + prefix.len() };
+        Prefix::truncated(Self::key(prefix.addr()), len)
+    }
+}
+
 /// Of a prefix and its version: length, version, 20 bits of a hash of both and the address.
 fn checksum(prefix: Prefix<u32>, version: u32) -> u32 {
     let (len, version) = (u32::from(prefix.len()) + 1, version % 32);

@@ -1,6 +1,6 @@
 //! Readers in threads of the writer's process.
 
-use crate::stress::{self, Churn, Distinct, Few, Ipv6, Kind, Notes, Random};
+use crate::stress::{self, Churn, Distinct, Few, Hashed, Ipv6, Kind, Notes, Random};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -93,6 +93,11 @@ fn threads_never_see_a_wrong_answer_of_ipv6() {
 }
 
 #[test]
+fn threads_never_see_a_wrong_answer_of_a_hash_table() {
+    assert_eq!(wrong::<Hashed>(4), 0);
+}
+
+#[test]
 fn two_grace_periods_at_once() {
     let (memory, one, two) = (memory(), Epochs::new(1), Epochs::new(1));
     drop(Image::create(Arc::clone(&memory), NoReaders::default(), 1).unwrap());
@@ -113,6 +118,7 @@ fn a_grace_period_that_is_none_is_found_out() {
     assert!(without_grace::<Distinct>() > 0, "no answer was wrong");
     assert!(without_grace::<Few>() > 0, "no answer of a palette was wrong");
     assert!(without_grace::<Ipv6>() > 0, "no answer of IPv6 was wrong");
+    assert!(without_grace::<Hashed>() > 0, "no answer of a hash table was wrong");
 }
 
 /// A table in an image of `chunks` chunks, and changes that use up its memory.

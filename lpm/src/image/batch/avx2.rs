@@ -2,7 +2,7 @@
 //! branch depends on a single address. Lanes only choose, at the end of the stages, which of two loaded numbers counts.
 
 use super::super::layout::{
-    HOSTS, LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
+    LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
 };
 use super::super::lookup::TableReader;
 use super::super::words::{ahead, near, near_code, near64, ones, popcount};
@@ -189,9 +189,8 @@ impl<A: Address> TableReader<'_, A> {
     }
 }
 
-/// Whether `entry` leads to a ranges or hosts node.
+/// Whether `entry` leads to a ranges node.
 fn is_tail(entry: u32) -> bool {
-    const { assert!(RANGES == 2 && HOSTS == 3) };
     entry >= node_ref(RANGES, 0)
 }
 

@@ -5,7 +5,9 @@ mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 
+use super::layout::{REF_NODE, REF_OFFSET};
 use super::lookup::{Reader, TableReader};
+use super::words::ahead;
 use crate::Address;
 
 impl Reader<'_> {
@@ -45,6 +47,9 @@ impl<A: Address> TableReader<'_, A> {
     /// If the slices have different lengths.
     pub fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
+        if self.exact.has_any() {
+            return self.by_hash(addrs, values);
+        }
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
         match (A::FAMILY, Features::of_processor()) {
             // SAFETY: the processor has what they take.
@@ -54,6 +59,27 @@ impl<A: Address> TableReader<'_, A> {
             _ => (),
         }
         self.one_by_one(addrs, values);
+    }
+
+    /// In a table with a hash table: the loads of each stage are asked for before the first is waited for.
+    fn by_hash(&self, addrs: &[A], values: &mut [u32]) {
+        const MANY: usize = 32;
+        let mut places = [None; MANY];
+        let mut seen = [0; MANY];
+        for (addrs, values) in addrs.chunks(MANY).zip(values.chunks_mut(MANY)) {
+            for (addr, place) in addrs.iter().zip(&mut places) {
+                *place = self.place_of(*addr);
+            }
+            for (place, seen) in places.iter().zip(&mut seen).take(addrs.len()) {
+                *seen = place.map_or(0, |place| place.seen());
+                if *seen & REF_NODE != 0 {
+                    ahead(self.reader.words, (*seen & REF_OFFSET) as usize * 2);
+                }
+            }
+            for (at, (addr, value)) in addrs.iter().zip(values).enumerate() {
+                *value = self.settle(*addr, places[at], seen[at]).unwrap_or(0);
+            }
+        }
     }
 
     fn one_by_one(&self, addrs: &[A], values: &mut [u32]) {

@@ -1,0 +1,275 @@
+//! Which prefixes of a table go into a hash table, making it, and changing it.
+
+use crate::image::Error;
+use crate::image::build::Builder;
+use crate::image::exact::{Entry, Exact, Hash, Key, key};
+use crate::image::layout::{BUCKET, EXACT_BITS_MAX, EXACT_WIDEST, UNIT, VALUE_MAX};
+use crate::image::runs::PublishedWord;
+use crate::image::walk::exact_block;
+use crate::prefix_store::{Change, PrefixStore};
+use crate::{Address, Grace, Prefix};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Odd numbers without a pattern: the first of them whose buckets hold nearly all keys is taken. Keys that were chosen to share a bucket are
+/// found by the root.
+const MULTIPLIERS: [[u64; 2]; 4] = [
+    [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f],
+    [0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f],
+    [0xbf58_476d_1ce4_e5b9, 0xe703_7ed1_a0b4_28db],
+    [0x94d0_49bb_1331_11eb, 0x8ebc_6af0_9c88_c6e3],
+];
+
+/// Of so many keys one may have no room, before another multiplier is tried.
+const OVERFLOW: usize = 64;
+
+/// Up to so many keys, the hash table's words stay in a near cache, and more of them spare looks into buckets.
+const FEW: usize = 1 << 17;
+
+/// The keys that a new hash table is to have.
+pub(super) struct Plan {
+    pub hash: Hash,
+    /// The keys, in order.
+    keys: Vec<(Key, u32)>,
+    /// The indexes in `keys` of those that no bucket has room for, in order.
+    overflow: Vec<u32>,
+}
+
+/// Whether a table of `full` prefixes of full length, of `prefixes` in all, is to have a hash table. Where the walk is short, lookups that find
+/// nothing there must be few.
+pub(super) fn is_worth(key_bits: u16, full: usize, prefixes: usize) -> bool {
+    match key_bits {
+        // A root may tell all of these.
+        ..=EXACT_BITS_MAX => false,
+        _ if key_bits > EXACT_WIDEST => false,
+        ..=32 => full >= 64 && full >= prefixes / 4,
+        // There are at least 2^(key_bits - 32) words.
+        33..=48 => full >= 4096 && full >= prefixes / 4,
+        _ => full > 0,
+    }
+}
+
+/// Bits that index a hash table of `keys`.
+fn bits(key_bits: u16, keys: usize) -> u16 {
+    let words = if keys <= FEW { 2 * keys } else { 2 * keys / 5 };
+    let bits = words.next_power_of_two().trailing_zeros() as u16;
+    let least = if key_bits <= 48 { key_bits.saturating_sub(32) } else { 0 };
+    bits.max(least).clamp(4, EXACT_BITS_MAX)
+}
+
+impl Plan {
+    /// None: no hash table.
+    pub fn of<A: Address>(prefix_store: &PrefixStore<A>, key_bits: u16) -> Option<Self> {
+        if !is_worth(key_bits, prefix_store.len(), prefix_store.len()) {
+            return None;
+        }
+        let full = prefix_store.iter().filter(|(prefix, _)| prefix.len() == key_bits);
+        let keys: Vec<_> = full.map(|(prefix, value)| (key(prefix.addr(), key_bits), value)).collect();
+        let ([(first, _), ..], [.., (last, _)]) = (&keys[..], &keys[..]) else { return None };
+        if !is_worth(key_bits, keys.len(), prefix_store.len()) {
+            return None;
+        }
+        // The bits that all share.
+        let mask = !(u64::MAX.checked_shr((first[0] ^ last[0]).leading_zeros()).unwrap_or(0));
+        let bits = bits(key_bits, keys.len());
+        let hash = Hash { key_bits, bits, multiplier: MULTIPLIERS[0], mask, first: first[0] & mask };
+        let tried = MULTIPLIERS.into_iter().map(|multiplier| {
+            let hash = Hash { multiplier, ..hash };
+            let overflow = overflow(&hash, &keys);
+            (hash, overflow)
+        });
+        let mut best: Option<(Hash, Vec<u32>)> = None;
+        for (hash, overflow) in tried {
+            let is_good = overflow.len() <= keys.len() / OVERFLOW;
+            if best.as_ref().is_none_or(|(_, least)| overflow.len() < least.len()) {
+                best = Some((hash, overflow));
+            }
+            if is_good {
+                break;
+            }
+        }
+        best.map(|(hash, overflow)| Self { hash, keys, overflow })
+    }
+
+    /// Keys that it will have.
+    pub fn count(&self) -> usize {
+        self.keys.len() - self.overflow.len()
+    }
+
+    /// Builds it aside.
+    pub fn build<G: Grace>(&self, builder: &mut Builder<'_, G>) -> Result<Exact, Error> {
+        let hash = &self.hash;
+        let slots = builder.nodes.allocate(exact_block(0, hash.bits).units)?.at * UNIT;
+        let mut first = slots_before(hash, self.kept());
+        let mut sorted: Vec<(Key, u32)> = alloc::vec![([0; 2], 0); self.count()];
+        for (key, value) in self.kept() {
+            let place = &mut first[hash.slot(hash.of(*key))];
+            sorted[*place as usize] = (*key, *value);
+            *place += 1;
+        }
+        // Each has become the first of the next.
+        let mut from = 0;
+        for (slot, until) in first[..1 << hash.bits].iter().enumerate() {
+            let mut entries: [Entry; BUCKET] = Default::default();
+            let keys = &sorted[from as usize..*until as usize];
+            for (entry, (key, value)) in entries.iter_mut().zip(keys) {
+                *entry = (hash.name(*key, hash.of(*key)), *value);
+            }
+            let word = if keys.is_empty() { 0 } else { builder.nodes.bucket(hash, &entries[..keys.len()])? };
+            builder.nodes.words[slots as usize / 4 + slot].store(word, Ordering::Relaxed);
+            from = *until;
+        }
+        Ok(Exact { hash: *hash, slots, count: self.count(), vacated: 1 })
+    }
+
+    /// Those that find room.
+    fn kept(&self) -> impl Iterator<Item = &(Key, u32)> {
+        let mut overflow = self.overflow.iter().copied().peekable();
+        (0..)
+            .zip(&self.keys)
+            .filter(move |(at, _)| overflow.next_if_eq(at).is_none())
+            .map(|(_, key)| key)
+    }
+}
+
+/// The prefixes of `prefix_store` that `plan` leaves to the root, in order.
+pub(super) fn others<A: Address>(
+    plan: Option<&Plan>,
+    prefix_store: &PrefixStore<A>,
+) -> impl Iterator<Item = (Prefix<A>, u32)> {
+    let overflow = plan.map_or(&[][..], |plan| &plan.overflow);
+    let mut overflow = overflow.iter().copied().peekable();
+    let mut next = 0;
+    prefix_store.iter().filter(move |(prefix, _)| {
+        let Some(plan) = plan.filter(|plan| prefix.len() == plan.hash.key_bits) else { return true };
+        debug_assert!((next as usize) < plan.keys.len());
+        next += 1;
+        overflow.next_if_eq(&(next - 1)).is_some()
+    })
+}
+
+/// For each word, how many keys have words before it; and how many there are.
+fn slots_before<'a>(hash: &Hash, keys: impl Iterator<Item = &'a (Key, u32)>) -> Vec<u32> {
+    let mut before = alloc::vec![0u32; (1 << hash.bits) + 1];
+    for (key, _) in keys {
+        before[hash.slot(hash.of(*key)) + 1] += 1;
+    }
+    let mut sum = 0;
+    for count in &mut before {
+        sum += *count;
+        *count = sum;
+    }
+    before
+}
+
+/// The keys that have no room in their buckets.
+fn overflow(hash: &Hash, keys: &[(Key, u32)]) -> Vec<u32> {
+    let mut counts = alloc::vec![0u8; 1 << hash.bits];
+    let mut overflow = Vec::new();
+    for (at, (key, _)) in keys.iter().enumerate() {
+        let count = &mut counts[hash.slot(hash.of(*key))];
+        if usize::from(*count) == BUCKET {
+            overflow.push(at as u32);
+        } else {
+            *count += 1;
+        }
+    }
+    overflow
+}
+
+/// A change of a key that the hash table has or will have.
+struct Keyed {
+    /// Index of the key's word.
+    word: usize,
+    name: Key,
+    value: Option<u32>,
+}
+
+/// The words that changes of a hash table lead to.
+#[derive(Default)]
+pub(super) struct Swings {
+    /// Of keys that come or get another value. They are published before the words of shorter prefixes, which may go.
+    pub early: Vec<PublishedWord>,
+    /// Of keys that go. They are published after the words of shorter prefixes, which may come.
+    pub late: Vec<PublishedWord>,
+    /// What [`Exact::vacated`] will be, and [`Exact::count`].
+    pub after: (u32, usize),
+}
+
+/// Builds what `changes`, all of prefixes that `exact` has or will have, make of it.
+pub(super) fn change<A: Address, G: Grace>(
+    builder: &mut Builder<'_, G>,
+    exact: &Exact,
+    changes: &[Change<A>],
+) -> Result<Swings, Error> {
+    let keyed = changes.iter().filter_map(|change| {
+        let (word, name) = exact.place(&change.prefix)?;
+        Some(Keyed { word, name, value: change.new })
+    });
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_by_key(|keyed| keyed.word);
+    let mut swings = Swings { after: (exact.vacated, exact.count), ..Swings::default() };
+    for group in keyed.chunk_by(|one, two| one.word == two.word) {
+        let word = group[0].word;
+        let mut old = builder.nodes.words[word].load(Ordering::Relaxed);
+        let mut entries: Vec<Entry> = exact.hash.entries(builder.nodes.words, old).collect();
+        let before = entries.len();
+        let swing = |builder: &mut Builder<'_, G>, old: u32, entry: u32, to: &mut Vec<PublishedWord>| {
+            builder.nodes.replaced.extend(exact.hash.block(old));
+            to.push(PublishedWord { word, entry });
+        };
+        let stays = group.iter().filter_map(|keyed| Some((keyed.name, keyed.value?)));
+        let mut is_changed = false;
+        for (name, value) in stays {
+            match entries.iter_mut().find(|(found, _)| *found == name) {
+                Some(entry) => entry.1 = value,
+                None => entries.push((name, value)),
+            }
+            is_changed = true;
+        }
+        if is_changed {
+            let entry = builder.nodes.bucket(&exact.hash, &entries)?;
+            swing(builder, old, entry, &mut swings.early);
+            old = entry;
+        }
+        let most = entries.len();
+        entries.retain(|(name, _)| !group.iter().any(|keyed| keyed.value.is_none() && keyed.name == *name));
+        if entries.len() < most {
+            let entry = if entries.is_empty() {
+                let vacated = swings.after.0;
+                swings.after.0 = vacated.wrapping_add(1) & VALUE_MAX;
+                vacated
+            } else {
+                builder.nodes.bucket(&exact.hash, &entries)?
+            };
+            swing(builder, old, entry, &mut swings.late);
+        }
+        swings.after.1 = swings.after.1 + entries.len() - before;
+    }
+    Ok(swings)
+}
+
+/// Parts `changes` into those of the root and those of the hash table, each in order.
+pub(super) fn divide<A: Address>(
+    words: &[AtomicU32],
+    exact: &Exact,
+    changes: Vec<Change<A>>,
+) -> (Vec<Change<A>>, Vec<Change<A>>) {
+    // Keys that come to a word with this change.
+    let mut arrivals = BTreeMap::<usize, usize>::new();
+    changes.into_iter().partition(|change| {
+        let Some((word, name)) = exact.place(&change.prefix) else { return true };
+        if exact.entries(words, word).any(|(found, _)| found == name) {
+            return false;
+        }
+        // One that was there before has found no room.
+        if change.old.is_some() {
+            return true;
+        }
+        let arrivals = arrivals.entry(word).or_default();
+        let has_room = exact.entries(words, word).count() + *arrivals < BUCKET;
+        *arrivals += usize::from(has_room);
+        !has_room
+    })
+}
