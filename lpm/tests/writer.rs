@@ -549,3 +549,27 @@ fn a_hash_table_that_does_not_fit_is_done_without() {
         assert_eq!([&roomy, &torn].map(|image| image.reader().lookup(0, prefix.addr())), [Some(value); 2]);
     }
 }
+
+/// Hosts that leave a hash table together, also with the default route, and come again.
+#[test]
+fn hosts_go_and_come_together() {
+    let mut image = Image::create(HeapMemory::new(16 << 20), NoReaders::default(), 1).unwrap();
+    let host = |n: u32| Prefix::host(u128::from(n) << 64 | 0x2001_0db8 << 96);
+    let default = Prefix::truncated(0, 0);
+    let mut table = Table::create(&mut image, 0, (0..9000).map(|n| (host(n), n + 1))).unwrap();
+    for (kept, with_default) in [(9000, true), (8500, false), (100, true), (1, false), (0, true), (0, false)] {
+        let gone = (kept..9000).map(|n| (host(n), None));
+        table.apply(&mut image, gone.chain(with_default.then_some((default, Some(77))))).unwrap();
+        assert_eq!(table.len(), kept as usize + usize::from(with_default));
+        let fallback = with_default.then_some(77);
+        for n in (0..9000).step_by(37) {
+            let value = if n < kept { Some(n + 1) } else { fallback };
+            assert_eq!(image.reader().lookup(0, host(n).addr()), value, "{n} of {kept}");
+        }
+        verify(image.memory().words()).unwrap();
+        let back = (kept..9000).map(|n| (host(n), Some(n + 1)));
+        table.apply(&mut image, back.chain(with_default.then_some((default, None)))).unwrap();
+        assert_eq!(image.reader().lookup(0, host(8999).addr()), Some(9000));
+        assert_eq!(table.len(), 9000);
+    }
+}

@@ -113,8 +113,19 @@ fn structs_of_image_h() {
     }
     let header = fields!(ImageHeader { magic, version, header_bytes, size, tables, generation });
     compare("tl_image", size_of::<ImageHeader>(), header);
-    let table =
-        fields!(TableHeader { fallback, key_family, root_bits, key_bits, prefixes, root_bytes, palette });
+    let table = fields!(TableHeader {
+        fallback,
+        key_family,
+        root_bits,
+        key_bits,
+        prefixes,
+        root_bytes,
+        palette,
+        exact,
+        multiplier,
+        mask,
+        first
+    });
     compare("tl_table", size_of::<TableHeader>(), table);
     compare("tl_skip", size_of::<Skip>(), fields!(Skip { bits, len, next, otherwise }));
     compare("tl_node6", NODE6.refs as usize, &[("starts", 0), ("ref", NODE6.refs as usize)]);

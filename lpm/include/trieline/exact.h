@@ -8,11 +8,6 @@
 
 #include "walk.h"
 
-/* A key's word in a hash table: its offset and what it was; or 0, if the hash table cannot have the key. */
-struct tl_place {
-	__u32 at, word;
-};
-
 /* The value of `tl_entry` number `at` of a bucket if it is the key's, else what `other` gives. */
 #define TL_ENTRY(base, node, at, rest, other)                                                                \
 	({                                                                                                   \
@@ -57,12 +52,13 @@ static inline __attribute__((always_inline)) __u32 tl_bucket_long(tl_base_t base
 
 /*
  * The value of a key of `bits` bits, a constant, in the hash table of the table of directory word `word`; 0 =
- * none. Bits behind them are 0.
+ * none. Bits behind them are 0. *place: the offset of the key's word, and in the low half what it was; or 0, if
+ * the hash table cannot have the key. (One number takes less of a BPF program's stack.)
  */
 static inline __attribute__((always_inline)) __u32 tl_exact(tl_base_t base, __u32 word, __u32 bits, __u64 hi,
-							    __u64 lo, struct tl_place *place)
+							    __u64 lo, __u64 *place)
 {
-	__u32 table = (word & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table), exact;
+	__u32 table = (word & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table), exact, at, bucket;
 	__u64 hash;
 
 	if ((hi & tl_load64(base, table + __builtin_offsetof(struct tl_table, mask))) !=
@@ -73,13 +69,14 @@ static inline __attribute__((always_inline)) __u32 tl_exact(tl_base_t base, __u3
 		hash += lo * tl_load64(base, table + __builtin_offsetof(struct tl_table, multiplier[1]));
 	exact = tl_load32(base, table + __builtin_offsetof(struct tl_table, exact));
 	/* At least one bit; in two steps nevertheless, as a damaged image may have none. */
-	place->at = (exact & ~TL_DIR_BITS) + 4 * (hash >> 1 >> (63 - (exact & TL_DIR_BITS)));
-	place->word = tl_load32(base, place->at);
-	if (!(place->word & TL_REF_NODE))
+	at = (exact & ~TL_DIR_BITS) + 4 * (hash >> 1 >> (63 - (exact & TL_DIR_BITS)));
+	bucket = tl_load32(base, at);
+	*place = (__u64)at << 32 | bucket;
+	if (!(bucket & TL_REF_NODE))
 		return 0;
 	if (bits > TL_EXACT_SHORT)
-		return tl_bucket_long(base, place->word, hi, lo) & TL_VALUE_MAX;
-	return tl_bucket_short(base, place->word, hash >> (64 - bits)) & TL_VALUE_MAX;
+		return tl_bucket_long(base, bucket, hi, lo) & TL_VALUE_MAX;
+	return tl_bucket_short(base, bucket, hash >> (64 - bits)) & TL_VALUE_MAX;
 }
 
 #endif

@@ -74,7 +74,7 @@ struct tl_table {
 	__u64 multiplier[2];
 	__u64 mask;  /* only keys whose first 64 bits are `first` under this mask may stand in the hash table */
 	__u64 first; /* 0 outside the mask */
-	__u32 reserved2[2];
+	__u32 reserved[2];
 };
 
 /* Set in `key_family`. The hash table stays where it is for as long as the root. */

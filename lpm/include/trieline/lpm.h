@@ -78,7 +78,7 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 #define TL_ANSWER(base, word, family, bits, exact, walk)                                                     \
 	({                                                                                                   \
 		__u32 tl_value = 0, tl_keys = (word) ? TL_KEYS(base, word) : 0;                              \
-		struct tl_place tl_place = {};                                                               \
+		__u64 tl_place = 0;                                                                          \
                                                                                                              \
 		if ((bits) <= TL_EXACT_WIDEST && tl_keys == ((bits) << 16 | (family) | TL_EXACT)) {          \
 			tl_value = (exact);                                                                  \
@@ -90,8 +90,8 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 			/* Added to the address, so that no CPU loads what follows before the walk. Here and \
 			 * not in the branch: there the compiler knows that it is 0, and adds a constant. */ \
 			asm volatile(TL_AFTER_NOTE : "+r"(tl_after));                                        \
-			if (tl_place.at &&                                                                   \
-			    tl_load32(base, tl_place.at + (tl_after >> 31)) != tl_place.word)                \
+			if (tl_place && tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) !=       \
+					    (__u32)tl_place)                                                 \
 				tl_value = TL_REPLACED;                                                      \
 			else if (!tl_value)                                                                  \
 				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \

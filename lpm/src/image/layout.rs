@@ -85,7 +85,7 @@ pub struct TableHeader {
     /// 0 outside the mask.
     pub first: u64,
     /// 0.
-    pub reserved2: [u32; 2],
+    pub reserved: [u32; 2],
 }
 
 const _: () = {

@@ -74,9 +74,9 @@ impl Root {
         self.at as usize / 4 + slot
     }
 
-    /// Prefixes of `prefix_store` that stand below the root.
+    /// Prefixes of `prefix_store` that stand below the root; fewer while keys of the hash table are about to go.
     pub fn others<A: Address>(&self, prefix_store: &PrefixStore<A>) -> usize {
-        prefix_store.len() - self.exact.as_ref().map_or(0, |exact| exact.count)
+        prefix_store.len().saturating_sub(self.exact.as_ref().map_or(0, |exact| exact.count))
     }
 
     /// A word of the table's header.
