@@ -238,7 +238,7 @@ pub(super) struct Exact<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     slot: &'a AtomicU32,
-    name: Key,
+    pub name: Key,
 }
 
 impl Place<'_> {
@@ -304,21 +304,16 @@ impl<A: Address> TableReader<'_, A> {
     #[inline]
     fn lookup_exact(&self, addr: A) -> Option<u32> {
         let place = self.place_of(addr);
-        self.settle(addr, place, place.map_or(0, |place| place.seen()))
+        let value = self.attempt(addr, place, place.map_or(0, |place| place.seen()));
+        let value =
+            value.unwrap_or_else(|| again(self.reader.words, self.id, self.key_bits, addr).unwrap_or(0));
+        (value != 0).then_some(value)
     }
 
     /// The place of `addr` in the hash table.
     #[inline(always)]
     pub(super) fn place_of(&self, addr: A) -> Option<Place<'_>> {
         self.exact.place(exact::key(addr, self.key_bits))
-    }
-
-    /// The longest match of `addr`, which has this place in the hash table, where the word `seen` was.
-    #[inline]
-    pub(super) fn settle(&self, addr: A, place: Option<Place<'_>>, seen: u32) -> Option<u32> {
-        let value = self.attempt(addr, place, seen);
-        let value = value.unwrap_or_else(|| again(self.reader.words, self.id, self.key_bits, addr).unwrap_or(0));
-        (value != 0).then_some(value)
     }
 
     /// The longest match, 0 = none; None if the table has changed meanwhile, so that what was found may not belong together.

@@ -174,8 +174,9 @@ impl<A: Address> Table<A> {
         changes: Changes<'_, A>,
         is_much: bool,
     ) -> Result<Published, Error> {
-        let is_deep =
-            changes.others.iter().any(|change| change.new.is_some() && change.prefix.len() > HOSTS_FROM);
+        // With a hash table, few are left that are so long.
+        let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > HOSTS_FROM;
+        let is_deep = self.root.exact.is_none() && changes.others.iter().any(is_long);
         let (len, others) = (self.prefix_store.len(), self.root.others(&self.prefix_store));
         // One that did not fit is tried again when there is twice as much to gain.
         let may_grow = len >= 2 * self.refused_at;
@@ -208,7 +209,7 @@ impl<A: Address> Table<A> {
 
     /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet.
     fn is_short_of_words(&self) -> bool {
-        self.full >= self.root.full + self.root.full / 2 + 8
+        self.full >= self.root.full + self.root.full / 2 + 2
             && (self.root.exact.is_some() || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
     }
 

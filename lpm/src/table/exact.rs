@@ -3,13 +3,14 @@
 use crate::image::Error;
 use crate::image::build::Builder;
 use crate::image::exact::{Entry, Exact, Hash, Key, key};
-use crate::image::layout::{BUCKET, EXACT_BITS_MAX, EXACT_WIDEST, UNIT, VALUE_MAX};
+use crate::image::layout::{BUCKET, EXACT_BITS_MAX, EXACT_SHORT, EXACT_WIDEST, UNIT, VALUE_MAX};
 use crate::image::runs::PublishedWord;
 use crate::image::walk::exact_block;
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Odd numbers without a pattern: the first of them whose buckets hold nearly all keys is taken. Keys that were chosen to share a bucket are
@@ -32,30 +33,67 @@ pub(super) struct Plan {
     pub hash: Hash,
     /// The keys, in order.
     keys: Vec<(Key, u32)>,
+    /// Prefixes of full length before them.
+    before: usize,
     /// The indexes in `keys` of those that no bucket has room for, in order.
     overflow: Vec<u32>,
 }
 
-/// Whether a table of `full` prefixes of full length, of `prefixes` in all, is to have a hash table. Where the walk is short, lookups that find
-/// nothing there must be few.
+/// Whether a table of `full` prefixes of full length, of `prefixes` in all, may have a hash table. Lookups that find nothing there must be few.
 pub(super) fn is_worth(key_bits: u16, full: usize, prefixes: usize) -> bool {
     match key_bits {
         // A root may tell all of these.
         ..=EXACT_BITS_MAX => false,
-        _ if key_bits > EXACT_WIDEST => false,
-        ..=32 => full >= 64 && full >= prefixes / 4,
+        ..=32 => full >= 64 && full >= prefixes / PART,
         // There are at least 2^(key_bits - 32) words.
-        33..=48 => full >= 4096 && full >= prefixes / 4,
-        _ => full > 0,
+        33..=EXACT_SHORT => full >= 4096 && full >= prefixes / PART,
+        ..=EXACT_WIDEST => full > usize::from(prefixes > MANY),
+        _ => false,
     }
 }
+
+/// Of the prefixes in a hash table's block at least one of so many is of full length.
+const PART: usize = 4;
+
+/// In a table of so many prefixes, a block of one key is not worth a look.
+const MANY: usize = 4096;
 
 /// Bits that index a hash table of `keys`.
 fn bits(key_bits: u16, keys: usize) -> u16 {
     let words = if keys <= FEW { 2 * keys } else { 2 * keys / 5 };
     let bits = words.next_power_of_two().trailing_zeros() as u16;
-    let least = if key_bits <= 48 { key_bits.saturating_sub(32) } else { 0 };
+    let least = if key_bits <= EXACT_SHORT { key_bits.saturating_sub(32) } else { 0 };
     bits.max(least).clamp(4, EXACT_BITS_MAX)
+}
+
+/// The bits that all of `keys`, in order, have in front.
+fn common(keys: &[(Key, usize, u32)]) -> u32 {
+    let ([(first, ..), ..], [.., (last, ..)]) = (keys, keys) else { return 0 };
+    let [hi, lo] = [first[0] ^ last[0], first[1] ^ last[1]];
+    if hi != 0 { hi.leading_zeros() } else { 64 + lo.leading_zeros() }
+}
+
+/// The block of addresses that has the most of `keys`, which are in order, and not many shorter prefixes between them. Each key comes with its
+/// number among all prefixes. Returns which of them.
+fn block(keys: &[(Key, usize, u32)]) -> Range<usize> {
+    let mut best = 0..0;
+    let mut left = Vec::from([0..keys.len()]);
+    while let Some(range) = left.pop() {
+        let inside = &keys[range.clone()];
+        let ([(_, first, _), ..], [.., (_, last, _)]) = (inside, inside) else { continue };
+        if inside.len() <= best.len() {
+            continue;
+        }
+        if PART * inside.len() > last - first {
+            best = range;
+            continue;
+        }
+        let bit = common(inside) as usize;
+        let is_low = |(key, ..): &(Key, usize, u32)| key[bit / 64] >> (63 - bit % 64) & 1 == 0;
+        let middle = range.start + inside.partition_point(is_low);
+        left.extend([range.start..middle, middle..range.end]);
+    }
+    best
 }
 
 impl Plan {
@@ -64,23 +102,25 @@ impl Plan {
         if !is_worth(key_bits, prefix_store.len(), prefix_store.len()) {
             return None;
         }
-        let full = prefix_store.iter().filter(|(prefix, _)| prefix.len() == key_bits);
-        let keys: Vec<_> = full.map(|(prefix, value)| (key(prefix.addr(), key_bits), value)).collect();
-        let ([(first, _), ..], [.., (last, _)]) = (&keys[..], &keys[..]) else { return None };
+        let full = prefix_store.iter().enumerate().filter(|(_, (prefix, _))| prefix.len() == key_bits);
+        let keys: Vec<_> =
+            full.map(|(at, (prefix, value))| (key(prefix.addr(), key_bits), at, value)).collect();
         if !is_worth(key_bits, keys.len(), prefix_store.len()) {
             return None;
         }
-        // The bits that all share.
-        let mask = !(u64::MAX.checked_shr((first[0] ^ last[0]).leading_zeros()).unwrap_or(0));
+        let range = if key_bits > EXACT_SHORT { block(&keys) } else { 0..keys.len() };
+        let (keys, before) = (&keys[range.clone()], range.start);
+        if key_bits > EXACT_SHORT && !is_worth(key_bits, keys.len(), prefix_store.len()) {
+            return None;
+        }
+        let mask = !(u64::MAX.checked_shr(common(keys)).unwrap_or(0));
+        let first = keys.first()?.0[0] & mask;
+        let keys: Vec<_> = keys.iter().map(|(key, _, value)| (*key, *value)).collect();
         let bits = bits(key_bits, keys.len());
-        let hash = Hash { key_bits, bits, multiplier: MULTIPLIERS[0], mask, first: first[0] & mask };
-        let tried = MULTIPLIERS.into_iter().map(|multiplier| {
-            let hash = Hash { multiplier, ..hash };
-            let overflow = overflow(&hash, &keys);
-            (hash, overflow)
-        });
         let mut best: Option<(Hash, Vec<u32>)> = None;
-        for (hash, overflow) in tried {
+        for multiplier in MULTIPLIERS {
+            let hash = Hash { key_bits, bits, multiplier, mask, first };
+            let overflow = overflow(&hash, &keys);
             let is_good = overflow.len() <= keys.len() / OVERFLOW;
             if best.as_ref().is_none_or(|(_, least)| overflow.len() < least.len()) {
                 best = Some((hash, overflow));
@@ -89,7 +129,7 @@ impl Plan {
                 break;
             }
         }
-        best.map(|(hash, overflow)| Self { hash, keys, overflow })
+        best.map(|(hash, overflow)| Self { hash, keys, before, overflow })
     }
 
     /// Keys that it will have.
@@ -140,12 +180,12 @@ pub(super) fn others<A: Address>(
 ) -> impl Iterator<Item = (Prefix<A>, u32)> {
     let overflow = plan.map_or(&[][..], |plan| &plan.overflow);
     let mut overflow = overflow.iter().copied().peekable();
-    let mut next = 0;
+    let mut full = 0usize;
     prefix_store.iter().filter(move |(prefix, _)| {
         let Some(plan) = plan.filter(|plan| prefix.len() == plan.hash.key_bits) else { return true };
-        debug_assert!((next as usize) < plan.keys.len());
-        next += 1;
-        overflow.next_if_eq(&(next - 1)).is_some()
+        full += 1;
+        let at = (full - 1).checked_sub(plan.before).filter(|at| *at < plan.keys.len());
+        at.is_none_or(|at| overflow.next_if_eq(&(at as u32)).is_some())
     })
 }
 

@@ -91,7 +91,10 @@ impl Root {
 
     /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
     pub fn touch<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>) -> u32 {
-        let entry = words[self.index(prefix.addr().bits_at(0, self.bits))].load(Ordering::Relaxed);
+        let slot = || self.index(prefix.addr().bits_at(0, self.bits));
+        let place = self.exact.as_ref().and_then(|exact| exact.place(prefix));
+        let word = place.map_or_else(slot, |(word, _)| word);
+        let entry = words[word].load(Ordering::Relaxed);
         let node = if entry & REF_NODE == 0 { 0 } else { (entry & REF_OFFSET) * UNIT / 4 };
         words[node as usize].load(Ordering::Relaxed)
     }

@@ -112,6 +112,10 @@ fn run_here(asked: &MapTables, context: &Context) -> Result<Outcome> {
     Ok(Document::new(MapTables::NAME, machine, parameters, rows))
 }
 
+/// SRv6 segments of a node, and where they lie (RFC 9602).
+const SIDS: u128 = 64;
+const SID_BLOCK: u128 = 0x5f00 << 112 | 1 << 80;
+
 struct Bench<'c> {
     comparison: Comparison<'c>,
     only: &'c Only,
@@ -135,10 +139,17 @@ impl Bench<'_> {
     fn standard(&mut self, data: Option<&Path>) -> Result<()> {
         let full = self.comparison.quick.is_none();
         self.made("hosts-10000", |_| generate::hosts(10_000))?;
-        if ["bgp4", "bgp4-64", "bgp6"].iter().any(|name| self.only.takes(name)) {
+        if ["bgp4", "bgp4-64", "bgp6", "bgp6-sids"].iter().any(|name| self.only.takes(name)) {
             let internet = internet(data, self.seed, self.comparison.context)?;
             self.both("bgp4", "bgp6", &internet)?;
             self.table("bgp4-64", &internet.v4, Values::NextHops, internet.source)?;
+            if full && !internet.v6.is_empty() {
+                // Packets to a node's own segments, in whose table the Internet is as well.
+                let sids = (1..=SIDS).map(|n| Prefix::host(SID_BLOCK | n << 64));
+                let sids: Vec<Prefix<u128>> = sids.collect();
+                let all: Vec<_> = internet.v6.iter().chain(&sids).copied().collect();
+                self.table_asked("bgp6-sids", &all, &sids, Values::Distinct, internet.source)?;
+            }
         }
         self.rules(data)?;
         if full {
@@ -196,6 +207,18 @@ impl Bench<'_> {
         values: Values,
         source: Source,
     ) -> Result<()> {
+        self.table_asked(name, prefixes, prefixes, values, source)
+    }
+
+    /// A table whose addresses lie inside some prefixes only.
+    fn table_asked<A: Looked>(
+        &mut self,
+        name: &str,
+        prefixes: &[Prefix<A>],
+        asked: &[Prefix<A>],
+        values: Values,
+        source: Source,
+    ) -> Result<()> {
         if prefixes.is_empty() || !self.only.takes(name) {
             return Ok(());
         }
@@ -205,7 +228,7 @@ impl Bench<'_> {
         }
         let mut random = Random::new(self.seed);
         let entries = values.of(prefixes, &mut random);
-        let inside = |random: &mut Random| A::inside(&prefixes[random.below(prefixes.len())], random);
+        let inside = |random: &mut Random| A::inside(&asked[random.below(asked.len())], random);
         let addresses: Vec<A> = (0..ADDRESSES).map(|_| inside(&mut random)).collect();
         let comparison = self.comparison;
         let mut structures =

@@ -5,8 +5,8 @@ mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 
-use super::layout::{REF_NODE, REF_OFFSET};
-use super::lookup::{Reader, TableReader};
+use super::layout::REF_OFFSET;
+use super::lookup::{Place, Reader, TableReader};
 use super::words::ahead;
 use crate::Address;
 
@@ -50,6 +50,11 @@ impl<A: Address> TableReader<'_, A> {
         if self.exact.has_any() {
             return self.by_hash(addrs, values);
         }
+        self.by_root(addrs, values);
+    }
+
+    /// [`TableReader::lookup_batch`] among the prefixes that stand below the root.
+    fn by_root(&self, addrs: &[A], values: &mut [u32]) {
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
         match (A::FAMILY, Features::of_processor()) {
             // SAFETY: the processor has what they take.
@@ -61,23 +66,32 @@ impl<A: Address> TableReader<'_, A> {
         self.one_by_one(addrs, values);
     }
 
-    /// In a table with a hash table: the loads of each stage are asked for before the first is waited for.
+    /// In a table with a hash table: the loads of each stage are asked for before the first is waited for. Keys that it has get their values at
+    /// the end.
     fn by_hash(&self, addrs: &[A], values: &mut [u32]) {
-        const MANY: usize = 32;
-        let mut places = [None; MANY];
-        let mut seen = [0; MANY];
+        const MANY: usize = 64;
+        let (mut keys, mut seen) = ([None::<(usize, Place<'_>)>; MANY], [0; MANY]);
         for (addrs, values) in addrs.chunks(MANY).zip(values.chunks_mut(MANY)) {
-            for (addr, place) in addrs.iter().zip(&mut places) {
-                *place = self.place_of(*addr);
-            }
-            for (place, seen) in places.iter().zip(&mut seen).take(addrs.len()) {
-                *seen = place.map_or(0, |place| place.seen());
-                if *seen & REF_NODE != 0 {
-                    ahead(self.reader.words, (*seen & REF_OFFSET) as usize * 2);
+            let mut count = 0;
+            for (at, addr) in addrs.iter().enumerate() {
+                if let Some(place) = self.place_of(*addr) {
+                    keys[count] = Some((at, place));
+                    count += 1;
                 }
             }
-            for (at, (addr, value)) in addrs.iter().zip(values).enumerate() {
-                *value = self.settle(*addr, places[at], seen[at]).unwrap_or(0);
+            let keys = &keys[..count];
+            for ((_, place), seen) in keys.iter().flatten().zip(&mut seen) {
+                *seen = place.seen();
+                ahead(self.reader.words, (*seen & REF_OFFSET) as usize * 2);
+            }
+            self.by_root(addrs, values);
+            for ((at, place), seen) in keys.iter().flatten().zip(seen) {
+                let value = self.exact.find(&self.reader, seen, place.name);
+                if value != 0 {
+                    values[*at] = value;
+                } else if place.seen() != seen {
+                    values[*at] = self.lookup(addrs[*at]).unwrap_or(0);
+                }
             }
         }
     }
