@@ -113,6 +113,9 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	 * again and again. */
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
+	/* Noted at the device's queue. */
+	if (point == TR_SENT && !config.sent_udp && sk->sk_protocol == IPPROTO_UDP)
+		return 0;
 	task = bpf_get_current_task_btf();
 	if (!tr_is_wanted(task))
 		return 0;
@@ -187,12 +190,12 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 
 	if (!sk)
 		return 0;
-	task = bpf_get_current_task_btf();
-	if (!tr_is_wanted(task))
-		return 0;
 	socket = tr_describe(sk);
 	transport = tr_transport(&socket);
-	if (transport > TR_TCP || tr_is_late(task) || tr_is_noted_again(skb))
+	if (transport > TR_TCP)
+		return 0;
+	task = bpf_get_current_task_btf();
+	if (!tr_is_wanted(task) || tr_is_late(task) || tr_is_noted_again(skb))
 		return 0;
 	transport_header = skb->head + skb->transport_header;
 	if (transport == TR_TCP) {
