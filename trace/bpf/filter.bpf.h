@@ -6,7 +6,23 @@
 #include "kernel.h"
 #include "intf.h"
 
+#ifdef TR_PLAIN
+/* The programs for traces of processes by their numbers that ask for nothing else (`is_plain` in
+ * src/layout.rs). The kernel leaves a load and a test of each setting in a program. So the compiler is told
+ * here which ones are off. It does not know the others' values, because the object is weak. */
+const struct tr_config settings __weak SEC(".rodata");
+#define config                                                                                               \
+	((const struct tr_config){                                                                           \
+	    .tgids = settings.tgids,                                                                         \
+	    .except = settings.except,                                                                       \
+	    .transports = settings.transports,                                                               \
+	    .slots_mask = settings.slots_mask,                                                               \
+	    .inside = settings.inside,                                                                       \
+	    .sent_udp = settings.sent_udp,                                                                   \
+	})
+#else
 const volatile struct tr_config config;
+#endif
 volatile struct tr_traced who SEC(".data.who");
 
 static __always_inline bool tr_is_named(int tgid)

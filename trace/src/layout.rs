@@ -204,3 +204,21 @@ pub(crate) fn config(
     set!(by_inode, u32::from(backend == Backend::SystemCalls));
     bytes
 }
+
+/// Whether a configuration sets only what the plain programs read (`TR_PLAIN` in `bpf/filter.bpf.h`).
+pub(crate) fn is_plain(config: &[u8]) -> bool {
+    let mut rest = config.to_vec();
+    // Arrivals alone ask for the network, and they have ids.
+    for at in [
+        offset_of!(tr_config, tgids),
+        offset_of!(tr_config, except),
+        offset_of!(tr_config, transports),
+        offset_of!(tr_config, slots_mask),
+        offset_of!(tr_config, network),
+        offset_of!(tr_config, inside),
+        offset_of!(tr_config, sent_udp),
+    ] {
+        rest[at..at + 4].fill(0);
+    }
+    rest.iter().all(|byte| *byte == 0)
+}
