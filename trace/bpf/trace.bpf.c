@@ -311,8 +311,9 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 
 #include "user.bpf.h"
 
-/* Never called, so never loaded: keeps the enums that user space is generated from in the object's BTF. */
+/* Never called, so never loaded: keeps types for user space in the object's BTF that no map has. */
 struct tr_types {
+	struct tr_ring ring;
 	enum tr_limits limits;
 	enum tr_point point;
 	enum tr_transport transport;

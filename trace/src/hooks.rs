@@ -118,7 +118,10 @@ impl Hooks {
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
-                Some("records") => map.set_max_entries(records)?,
+                Some("rings") => {
+                    map.set_max_entries(rings.rings as u32)?;
+                    map.set_value_size(rings.ring_bytes() as u32)?;
+                }
                 Some("payloads") if options.has_payloads() => {
                     map.set_max_entries(records)?;
                     map.set_value_size(layout::payload_bytes(options))?;

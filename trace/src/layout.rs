@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::backend::Backend;
 use crate::filter::{Filter, network_namespace};
 pub(crate) use crate::intf::{
-    tr_config, tr_cpu, tr_identity, tr_inside, tr_payload, tr_record, tr_stamp, tr_stamps, tr_traced,
+    tr_config, tr_cpu, tr_identity, tr_inside, tr_payload, tr_record, tr_ring, tr_stamp, tr_stamps, tr_traced,
 };
 use crate::intf::{tr_point, tr_who};
 use crate::options::{Client, Options};
@@ -14,6 +14,8 @@ use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
+/// 64-bit words of a ring, before its records.
+pub(crate) const RING_WORDS: usize = offset_of!(tr_ring, records) / 8;
 /// 64-bit words of a CPU's state.
 pub(crate) const CPU_WORDS: usize = size_of::<tr_cpu>() / 8;
 
@@ -25,7 +27,9 @@ pub(crate) const CAPTURE_MAX: u32 = (size_of::<tr_payload>() - offset_of!(tr_pay
 // Records are read word by word.
 const _: () = {
     assert!(PAYLOAD_WORDS == 1 && offset_of!(tr_payload, captured) == 0);
-    assert!(size_of::<tr_record>() == 40 && offset_of!(tr_cpu, claimed) == 0);
+    assert!(
+        size_of::<tr_record>() == 40 && offset_of!(tr_cpu, unnoted) == 0 && offset_of!(tr_ring, claimed) == 0
+    );
     assert!(offset_of!(tr_record, time_ns) == 0 && offset_of!(tr_record, socket) == 8);
     assert!(offset_of!(tr_record, id) == 16 && offset_of!(tr_record, who) == 24);
     assert!(offset_of!(tr_record, sequence) == 32 && offset_of!(tr_record, bytes) == 36);
