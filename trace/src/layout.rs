@@ -226,3 +226,30 @@ pub(crate) fn is_plain(config: &[u8]) -> bool {
     }
     rest.iter().all(|byte| *byte == 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::IdAt;
+
+    #[test]
+    fn only_traces_of_processes_by_their_numbers_are_plain() {
+        let of = |options: &Options, backend| is_plain(&config(options, backend, 1 << 16, false, true));
+        let filter = Filter { processes: vec![7, 9], except: Some(8), ..Filter::default() };
+        let plain = Options::new(filter.clone());
+        assert!(of(&plain, Backend::Sockets) && of(&plain, Backend::Functions));
+        assert!(!of(&plain, Backend::SystemCalls), "its sockets are numbered by their inodes");
+        let id = IdAt { received: 0, sent: 0, bytes: 8 };
+        for other in [
+            Options { id: Some(id), ..plain.clone() },
+            Options { capture: 8, ..plain.clone() },
+            Options { stages: true, ..plain.clone() },
+            Options { clients: vec![Client::Process(5)], ..plain.clone() },
+            Options::new(Filter { descendants: true, ..filter.clone() }),
+            Options::new(Filter { comm: Some("broker".into()), ..filter.clone() }),
+            Options::new(Filter { port: Some(1883), ..filter }),
+        ] {
+            assert!(!of(&other, Backend::Sockets), "{other:?}");
+        }
+    }
+}
