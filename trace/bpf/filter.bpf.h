@@ -50,10 +50,9 @@ static __always_inline bool tr_descends(struct task_struct *task)
 
 static __always_inline bool tr_is_called(struct task_struct *task, const volatile __u64 *name)
 {
-	__u64 comm[2] = {};
+	const char *comm = task->group_leader->comm;
 
-	bpf_probe_read_kernel(comm, sizeof(comm), task->group_leader->comm);
-	return comm[0] == name[0] && comm[1] == name[1];
+	return tr_load(comm) == name[0] && tr_load(comm + 8) == name[1];
 }
 
 /* Whether it sends to those that are traced, or receives from them. */
@@ -68,6 +67,24 @@ static __always_inline bool tr_is_client(struct task_struct *task)
 	return config.client_comm[0] && tr_is_called(task, config.client_comm);
 }
 
+/* Whether it is in the traced cgroup or below it. By loads, where the kernel has its ancestors as pointers
+ * (Linux 6.1): a helper is a call. */
+static __always_inline bool tr_is_grouped(struct task_struct *task)
+{
+	__u32 level = who.cgroup_level, ancestors;
+	struct cgroup *own, *ancestor;
+
+	if (!bpf_core_field_exists(struct cgroup, ancestors) || !bpf_ksym_exists(bpf_rdonly_cast))
+		return bpf_get_current_ancestor_cgroup_id(level) == who.cgroup;
+	own = task->cgroups->dfl_cgrp;
+	if ((__u32)own->level < level)
+		return false;
+	ancestors = bpf_core_field_offset(struct cgroup, ancestors);
+	ancestor = (void *)tr_load((const char *)own + ancestors + level * sizeof(ancestor));
+	ancestor = bpf_rdonly_cast(ancestor, bpf_core_type_id_kernel(struct cgroup));
+	return ancestor->kn->id == who.cgroup;
+}
+
 static __always_inline bool tr_is_wanted(struct task_struct *task)
 {
 	if (config.except && config.except == (__u32)task->tgid)
@@ -80,7 +97,7 @@ static __always_inline bool tr_is_wanted(struct task_struct *task)
 		return false;
 	if (config.by_comm && !tr_is_called(task, who.comm))
 		return false;
-	return !config.by_cgroup || bpf_get_current_ancestor_cgroup_id(who.cgroup_level) == who.cgroup;
+	return !config.by_cgroup || tr_is_grouped(task);
 }
 
 #endif
