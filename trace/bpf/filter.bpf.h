@@ -8,8 +8,8 @@
 
 #ifdef TR_PLAIN
 /* The programs for traces of processes by their numbers that ask for nothing else (`is_plain` in
- * src/layout.rs). The kernel leaves a load and a test of each setting in a program. So the compiler is told
- * here which ones are off. It does not know the others' values, because the object is weak. */
+ * src/layout.rs). The kernel leaves a load and a test of each setting in a program. So the compiler takes all
+ * but these for zero. It does not know the values of these, because the object is weak. */
 const struct tr_config settings __weak SEC(".rodata");
 #define config                                                                                               \
 	((const struct tr_config){                                                                           \
