@@ -1,6 +1,6 @@
 //! Compiles the hooks and generates from their BTF the structs that Rust shares with them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, process::exit};
 
 use libbpf_cargo::SkeletonBuilder;
@@ -20,12 +20,15 @@ fn main() {
         args.push("-DTR_STORES_IN_ORDER".into());
     }
     let object = out.join("trace.bpf.o");
-    let built = SkeletonBuilder::new()
-        .source(here.join("bpf/trace.bpf.c"))
-        .obj(&object)
-        .clang(&clang)
-        .clang_args(args)
-        .build();
+    let build = |object: &Path, args: &[String]| {
+        let mut builder = SkeletonBuilder::new();
+        builder.source(here.join("bpf/trace.bpf.c")).obj(object).clang(&clang).clang_args(args).build()
+    };
+    let built = build(&object, &args).and_then(|()| {
+        // The same hooks with most settings off (bpf/filter.bpf.h).
+        args.push("-DTR_PLAIN".into());
+        build(&out.join("plain.bpf.o"), &args)
+    });
     // The skeleton is wanted for the types of intf.h alone.
     let made = built.and_then(|()| SkeletonBuilder::new().obj(&object).generate(out.join("trace.skel.rs")));
     if let Err(error) = made {

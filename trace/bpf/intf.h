@@ -123,9 +123,16 @@ struct tr_stamps {
 	__u64 counts[TR_STAMPS];
 };
 
+/* A CPU's ring, from a cache line of its own on. */
+struct tr_ring {
+	__u64 claimed; /* records that hooks have begun on this CPU */
+	__u64 unused[7];
+	struct tr_record records[1]; /* as many as there are */
+};
+
 /* A CPU's state, in cache lines of its own. */
 struct tr_cpu {
-	__u64 claimed;		  /* records that hooks have begun on this CPU */
+	__u64 unnoted;		  /* events, where the CPU has no ring */
 	__u64 inside[TR_INSIDES]; /* only of calibrations */
 	__u64 packet; /* address of the packet last noted at a device that hands it on to another */
 	__u64 device; /* that device's */

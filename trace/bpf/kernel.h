@@ -148,6 +148,20 @@ struct files_struct {
 	struct fdtable *fdt;
 } RELOCATED;
 
+struct kernfs_node {
+	__u64 id;
+} RELOCATED;
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[]; /* Linux 6.1 */
+} RELOCATED;
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+} RELOCATED;
+
 struct bpf_net_context;
 struct task_struct {
 	int pid;
@@ -155,6 +169,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct files_struct *files;
+	struct css_set *cgroups;
 	void *stack;
 	struct bpf_net_context *bpf_net_context; /* Linux 6.11 */
 	char comm[16];

@@ -14,7 +14,7 @@
 #include "filter.bpf.h"
 #include "message.bpf.h"
 
-/* Sizes are set before the load: one element a CPU, and slots_mask + 1 records a CPU. */
+/* Sizes are set before the load: one element a CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -23,13 +23,14 @@ struct {
 	__type(value, struct tr_cpu);
 } cpus SEC(".maps");
 
+/* One element a CPU that has a ring, with slots_mask + 1 records: a hook looks up its ring and no more. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tr_record);
-} records SEC(".maps");
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct tr_ring));
+} rings SEC(".maps");
 
 /* Beside each record its bytes; of struct tr_payload there is as much as `config.capture` needs. Both sizes
  * are set before the load. */
@@ -52,19 +53,26 @@ static __always_inline void tr_publish(__u32 *sequence, __u32 value)
 #endif
 }
 
-/* The place of a CPU's next record, and its sequence number; NULL: the CPU has no ring. */
+/* The place of a CPU's next record, its number among all CPUs' records, and its sequence number. NULL: the
+ * CPU has no ring. */
 static __always_inline struct tr_record *tr_claim(__u32 *slot, __u32 *sequence)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct tr_cpu *own = bpf_map_lookup_elem(&cpus, &cpu);
-	__u64 claimed;
+	struct tr_ring *ring = bpf_map_lookup_elem(&rings, &cpu);
+	struct tr_cpu *own;
+	__u64 claimed, at;
 
-	if (!own)
+	if (!ring) {
+		own = bpf_map_lookup_elem(&cpus, &cpu);
+		if (own)
+			__sync_fetch_and_add(&own->unnoted, 1);
 		return NULL;
-	claimed = __sync_fetch_and_add(&own->claimed, 1);
+	}
+	claimed = __sync_fetch_and_add(&ring->claimed, 1);
+	at = claimed & config.slots_mask;
 	*sequence = claimed + 1;
-	*slot = cpu * (config.slots_mask + 1) + ((__u32)claimed & config.slots_mask);
-	return bpf_map_lookup_elem(&records, slot);
+	*slot = cpu * (config.slots_mask + 1) + at;
+	return &ring->records[at];
 }
 
 static __always_inline void tr_fill(struct tr_record *record, const struct tr_event *noted, __u16 flags)

@@ -76,14 +76,17 @@ static __always_inline bool tr_rewrite(struct __sk_buff *packet, __u32 header, _
 static __always_inline __u32 tr_stamp(struct __sk_buff *packet, struct tr_stamps *own)
 {
 	const struct sk_buff *skb = bpf_cast_to_kern_ctx(packet);
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task;
 	struct sock *sk = skb->sk;
 	__u32 header, offset, bytes;
 	struct tr_socket socket;
 	__u64 old, new;
 	__s64 before;
 
-	if (!sk || !tr_is_wanted(task))
+	if (!sk)
+		return TR_STAMPS;
+	task = bpf_get_current_task_btf();
+	if (!tr_is_wanted(task))
 		return TR_STAMPS;
 	socket = tr_describe(sk);
 	if (tr_transport(&socket) != TR_UDP || tr_is_late(task) || tr_is_noted(skb))

@@ -105,13 +105,19 @@ int BPF_PROG(program_begins, struct task_struct *task, int old_pid)
 static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int bytes, int flags)
 {
 	struct tr_move move = {.sk = sk, .point = point, .bytes = bytes, .began_ns = tr_begins()};
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task;
 	struct tr_socket socket;
 	struct pt_regs *regs;
 
 	/* Nothing moved: an error, an end, or a socket that had nothing to read, which busy processes ask
 	 * again and again. */
-	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !tr_is_wanted(task))
+	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE))
+		return 0;
+	/* Noted at the device's queue. */
+	if (point == TR_SENT && !config.sent_udp && sk->sk_protocol == IPPROTO_UDP)
+		return 0;
+	task = bpf_get_current_task_btf();
+	if (!tr_is_wanted(task))
 		return 0;
 	socket = tr_describe(sk);
 	move.socket = &socket;
@@ -172,7 +178,7 @@ SEC("tp_btf/net_dev_queue")
 int BPF_PROG(device_queued, struct sk_buff *skb)
 {
 	__u64 began_ns = tr_begins();
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task;
 	struct sock *sk = skb->sk;
 	struct tr_source source = {.call = -1};
 	struct tr_event record = {};
@@ -182,11 +188,14 @@ int BPF_PROG(device_queued, struct sk_buff *skb)
 	enum tr_part part = TR_WHOLE;
 	__s64 before;
 
-	if (!sk || !tr_is_wanted(task))
+	if (!sk)
 		return 0;
 	socket = tr_describe(sk);
 	transport = tr_transport(&socket);
-	if (transport > TR_TCP || tr_is_late(task) || tr_is_noted_again(skb))
+	if (transport > TR_TCP)
+		return 0;
+	task = bpf_get_current_task_btf();
+	if (!tr_is_wanted(task) || tr_is_late(task) || tr_is_noted_again(skb))
 		return 0;
 	transport_header = skb->head + skb->transport_header;
 	if (transport == TR_TCP) {
@@ -302,8 +311,9 @@ int BPF_PROG(call_ended, struct pt_regs *regs, long ret)
 
 #include "user.bpf.h"
 
-/* Never called, so never loaded: keeps the enums that user space is generated from in the object's BTF. */
+/* Never called, so never loaded: keeps types for user space in the object's BTF that no map has. */
 struct tr_types {
+	struct tr_ring ring;
 	enum tr_limits limits;
 	enum tr_point point;
 	enum tr_transport transport;

@@ -14,7 +14,7 @@
 
 static __always_inline int tr_function(struct pt_regs *regs, __u32 point)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task;
 	struct tr_source source = {.call = -1};
 	struct tr_event record = {};
 
@@ -26,6 +26,7 @@ static __always_inline int tr_function(struct pt_regs *regs, __u32 point)
 			return 0;
 		record.bytes = bytes;
 	}
+	task = bpf_get_current_task_btf();
 	if (!tr_is_wanted(task))
 		return 0;
 	record.time_ns = bpf_ktime_get_ns();

@@ -13,8 +13,8 @@ impl Options {
     /// Refuses what no hook can do.
     pub(crate) fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::Argument(text));
-        if !self.slots.is_power_of_two() || self.slots > 1 << 24 {
-            return wrong(format!("ring of {} records: expected a power of two up to 16777216", self.slots));
+        if !self.slots.is_power_of_two() || self.slots > 1 << 23 {
+            return wrong(format!("ring of {} records: expected a power of two up to 8388608", self.slots));
         }
         if self.capture > CAPTURE_MAX || !self.capture.is_multiple_of(8) {
             return wrong(format!(

@@ -24,6 +24,8 @@ use crate::user::{self, Site};
 #[repr(C, align(16))]
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o")));
+/// The same hooks for traces without further settings, which they neither read nor test.
+static PLAIN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/plain.bpf.o")));
 
 const QUEUE: &str = "device_queued";
 const ARRIVAL: &str = "device_received";
@@ -108,19 +110,24 @@ impl Hooks {
         programs.extend(options.stamp.map(|_| stamps::PROGRAM));
 
         let mut builder = ObjectBuilder::default();
-        let mut open = builder.name("trieline_trace")?.open_memory(&OBJECT.0)?;
+        let config = layout::config(options, backend, rings.slots, !at_queue, inside);
+        let object = if layout::is_plain(&config) { PLAIN } else { OBJECT };
+        let mut open = builder.name("trieline_trace")?.open_memory(&object.0)?;
         // Both fit: `Rings::of`.
         let (cpus, records) = (rings.cpus as u32, rings.rings as u32 * rings.slots);
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("cpus") => map.set_max_entries(cpus)?,
-                Some("records") => map.set_max_entries(records)?,
+                Some("rings") => {
+                    map.set_max_entries(rings.rings as u32)?;
+                    map.set_value_size(rings.ring_bytes() as u32)?;
+                }
                 Some("payloads") if options.has_payloads() => {
                     map.set_max_entries(records)?;
                     map.set_value_size(layout::payload_bytes(options))?;
                 }
                 Some(name) if name.ends_with(".rodata") => {
-                    map.set_initial_value(&layout::config(options, backend, rings.slots, !at_queue, inside))?;
+                    map.set_initial_value(&config)?;
                 }
                 Some(WHO) => map.set_initial_value(&layout::who(&options.filter))?,
                 _ => {}

@@ -13,6 +13,6 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
 pub(crate) use generated::types::{
-    tr_config, tr_cpu, tr_flags, tr_identity, tr_inside, tr_limits, tr_payload, tr_point, tr_record,
+    tr_config, tr_cpu, tr_flags, tr_identity, tr_inside, tr_limits, tr_payload, tr_point, tr_record, tr_ring,
     tr_stamp, tr_stamps, tr_traced, tr_transport, tr_who,
 };

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::backend::Backend;
 use crate::filter::{Filter, network_namespace};
 pub(crate) use crate::intf::{
-    tr_config, tr_cpu, tr_identity, tr_inside, tr_payload, tr_record, tr_stamp, tr_stamps, tr_traced,
+    tr_config, tr_cpu, tr_identity, tr_inside, tr_payload, tr_record, tr_ring, tr_stamp, tr_stamps, tr_traced,
 };
 use crate::intf::{tr_point, tr_who};
 use crate::options::{Client, Options};
@@ -14,6 +14,8 @@ use crate::record::{Ends, Flags, Kind, Point, Record, Socket, Transport};
 
 /// 64-bit words of a record.
 pub(crate) const RECORD_WORDS: usize = size_of::<tr_record>() / 8;
+/// 64-bit words of a ring, before its records.
+pub(crate) const RING_WORDS: usize = offset_of!(tr_ring, records) / 8;
 /// 64-bit words of a CPU's state.
 pub(crate) const CPU_WORDS: usize = size_of::<tr_cpu>() / 8;
 
@@ -25,7 +27,9 @@ pub(crate) const CAPTURE_MAX: u32 = (size_of::<tr_payload>() - offset_of!(tr_pay
 // Records are read word by word.
 const _: () = {
     assert!(PAYLOAD_WORDS == 1 && offset_of!(tr_payload, captured) == 0);
-    assert!(size_of::<tr_record>() == 40 && offset_of!(tr_cpu, claimed) == 0);
+    assert!(
+        size_of::<tr_record>() == 40 && offset_of!(tr_cpu, unnoted) == 0 && offset_of!(tr_ring, claimed) == 0
+    );
     assert!(offset_of!(tr_record, time_ns) == 0 && offset_of!(tr_record, socket) == 8);
     assert!(offset_of!(tr_record, id) == 16 && offset_of!(tr_record, who) == 24);
     assert!(offset_of!(tr_record, sequence) == 32 && offset_of!(tr_record, bytes) == 36);
@@ -203,4 +207,49 @@ pub(crate) fn config(
     set!(sent_udp, u32::from(sent_udp));
     set!(by_inode, u32::from(backend == Backend::SystemCalls));
     bytes
+}
+
+/// Whether a configuration sets only what the plain programs read (`TR_PLAIN` in `bpf/filter.bpf.h`).
+pub(crate) fn is_plain(config: &[u8]) -> bool {
+    let mut rest = config.to_vec();
+    // Arrivals alone ask for the network, and they have ids.
+    for at in [
+        offset_of!(tr_config, tgids),
+        offset_of!(tr_config, except),
+        offset_of!(tr_config, transports),
+        offset_of!(tr_config, slots_mask),
+        offset_of!(tr_config, network),
+        offset_of!(tr_config, inside),
+        offset_of!(tr_config, sent_udp),
+    ] {
+        rest[at..at + 4].fill(0);
+    }
+    rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::IdAt;
+
+    #[test]
+    fn only_traces_of_processes_by_their_numbers_are_plain() {
+        let of = |options: &Options, backend| is_plain(&config(options, backend, 1 << 16, false, true));
+        let filter = Filter { processes: vec![7, 9], except: Some(8), ..Filter::default() };
+        let plain = Options::new(filter.clone());
+        assert!(of(&plain, Backend::Sockets) && of(&plain, Backend::Functions));
+        assert!(!of(&plain, Backend::SystemCalls), "its sockets are numbered by their inodes");
+        let id = IdAt { received: 0, sent: 0, bytes: 8 };
+        for other in [
+            Options { id: Some(id), ..plain.clone() },
+            Options { capture: 8, ..plain.clone() },
+            Options { stages: true, ..plain.clone() },
+            Options { clients: vec![Client::Process(5)], ..plain.clone() },
+            Options::new(Filter { descendants: true, ..filter.clone() }),
+            Options::new(Filter { comm: Some("broker".into()), ..filter.clone() }),
+            Options::new(Filter { port: Some(1883), ..filter }),
+        ] {
+            assert!(!of(&other, Backend::Sockets), "{other:?}");
+        }
+    }
 }

@@ -8,13 +8,13 @@ mod words;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::error::Result;
 use crate::hooks::Hooks;
-use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, What, tr_cpu, tr_inside};
+use crate::layout::{self, CPU_WORDS, PAYLOAD_WORDS, RECORD_WORDS, RING_WORDS, What, tr_cpu, tr_inside};
 use crate::options::Options;
 use crate::record::{Event, Record};
 use crate::rings::Rings;
@@ -76,12 +76,12 @@ struct Cpu {
 #[derive(Debug)]
 pub(crate) struct Ring {
     cpus: Words,
-    records: Words,
+    rings: Words,
     /// The words beside the records, if bytes are captured, and how many each record has.
     payloads: Option<(Words, usize)>,
     slots: u64,
-    /// CPUs that have a ring: the first ones. Records of hooks on others are lost, and counted.
-    rings: usize,
+    /// CPUs that have a ring: the first ones. Events on others are lost, and counted.
+    with_ring: usize,
     /// Addresses of the kernel are nobody's business.
     salt: u64,
     read: Vec<Cpu>,
@@ -107,23 +107,23 @@ impl Ring {
             None
         };
         let cpus = Words::of(&hooks.map("cpus")?, cpu_count * CPU_WORDS)?;
-        let records = Words::of(&hooks.map("records")?, slots * RECORD_WORDS)?;
-        Ok(Ring::over(cpus, records, payloads, (cpu_count, rings), of_ring))
+        let words = Words::of(&hooks.map("rings")?, rings * hooks.rings.ring_bytes() / 8)?;
+        Ok(Ring::over(cpus, words, payloads, (cpu_count, rings), of_ring))
     }
 
     fn over(
         cpus: Words,
-        records: Words,
+        rings: Words,
         payloads: Option<(Words, usize)>,
-        (cpu_count, rings): (usize, usize),
+        (cpu_count, with_ring): (usize, usize),
         slots: u32,
     ) -> Ring {
         Ring {
             cpus,
-            records,
+            rings,
             payloads,
             slots: slots.into(),
-            rings,
+            with_ring,
             // Random, without a crate for it.
             salt: RandomState::new().hash_one(0u8),
             read: vec![Cpu::default(); cpu_count],
@@ -227,6 +227,12 @@ impl Ring {
         }
     }
 
+    /// A CPU's ring: its words before the records, and those.
+    fn ring(&self, cpu: usize) -> &[AtomicU64] {
+        let words = RING_WORDS + self.slots as usize * RECORD_WORDS;
+        &self.rings.get()[cpu * words..][..words]
+    }
+
     /// The bytes captured beside a record, and its position, if anything lies there.
     fn payload(&self, slot: u64) -> (Box<[u8]>, Option<u32>) {
         let Some((payloads, words)) = &self.payloads else { return (Box::default(), None) };
@@ -249,9 +255,9 @@ impl Ring {
 
     fn read_cpu(&mut self, cpu: usize, now_ns: u64) -> u64 {
         loop {
-            let claimed = &self.cpus.get()[cpu * CPU_WORDS];
-            if cpu >= self.rings {
-                let (begun, next) = (claimed.load(Ordering::Acquire), self.read[cpu].next);
+            if cpu >= self.with_ring {
+                let begun = self.cpus.get()[cpu * CPU_WORDS].load(Ordering::Acquire);
+                let next = self.read[cpu].next;
                 if begun > next {
                     self.lose(cpu, begun - next);
                     self.end_gap(cpu, now_ns);
@@ -259,7 +265,8 @@ impl Ring {
                 }
                 return u64::MAX;
             }
-            let ring = &self.records.get()[cpu * self.slots as usize * RECORD_WORDS..];
+            let ring = self.ring(cpu);
+            let claimed = &ring[0];
             let next = self.read[cpu].next;
             let end = claimed.load(Ordering::Acquire);
             if end - next > self.slots {
@@ -269,7 +276,7 @@ impl Ring {
             if next == end {
                 return u64::MAX;
             }
-            let at = (next % self.slots) as usize * RECORD_WORDS;
+            let at = RING_WORDS + (next % self.slots) as usize * RECORD_WORDS;
             let slot = &ring[at..at + RECORD_WORDS];
             if layout::sequence(slot[RECORD_WORDS - 1].load(Ordering::Acquire))
                 != (next as u32).wrapping_add(1)

@@ -157,8 +157,8 @@ fn backend(text: &str) -> Result<Backend, String> {
 
 fn slots(text: &str) -> Result<u32, String> {
     let slots =
-        text.parse().ok().filter(|slots: &u32| slots.is_power_of_two() && (16..=1 << 24).contains(slots));
-    slots.ok_or("expected a power of two from 16 to 16777216".into())
+        text.parse().ok().filter(|slots: &u32| slots.is_power_of_two() && (16..=1 << 23).contains(slots));
+    slots.ok_or("expected a power of two from 16 to 8388608".into())
 }
 
 impl What {

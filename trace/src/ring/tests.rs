@@ -13,19 +13,19 @@ impl Words {
 }
 
 fn ring() -> Ring {
-    let records = Words::anonymous(2 * SLOTS as usize * RECORD_WORDS);
-    Ring::over(Words::anonymous(2 * CPU_WORDS), records, None, (2, 2), SLOTS)
+    let rings = Words::anonymous(2 * (RING_WORDS + SLOTS as usize * RECORD_WORDS));
+    Ring::over(Words::anonymous(2 * CPU_WORDS), rings, None, (2, 2), SLOTS)
 }
 
 /// The first step of a hook.
 fn claim(ring: &Ring, cpu: usize) -> u64 {
-    ring.cpus.get()[cpu * CPU_WORDS].fetch_add(1, Ordering::SeqCst)
+    ring.ring(cpu)[0].fetch_add(1, Ordering::SeqCst)
 }
 
 /// And as it ends.
 fn write(ring: &Ring, cpu: usize, claimed: u64, time_ns: u64) {
-    let at = (cpu * SLOTS as usize + (claimed % u64::from(SLOTS)) as usize) * RECORD_WORDS;
-    let slot = &ring.records.get()[at..at + RECORD_WORDS];
+    let at = RING_WORDS + (claimed % u64::from(SLOTS)) as usize * RECORD_WORDS;
+    let slot = &ring.ring(cpu)[at..at + RECORD_WORDS];
     slot[0].store(time_ns, Ordering::Relaxed);
     slot[RECORD_WORDS - 1].store(claimed + 1, Ordering::Release);
 }
