@@ -127,7 +127,6 @@ const __u64 tl_test_layout[] = {
     offsetof(struct tl_node8, ref),
     TL_SKIP,
     TL_SKIP_MAX,
-    TL_RAW8,
     sizeof(struct tl_skip),
     offsetof(struct tl_skip, bits),
     offsetof(struct tl_skip, len),

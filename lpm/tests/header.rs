@@ -65,7 +65,6 @@ fn rust_and_c_agree_on_the_layout() {
         NODE8.refs.into(),
         SKIP.into(),
         SKIP_MAX.into(),
-        RAW8.into(),
         size_of::<Skip>() as u64,
         offset_of!(Skip, bits) as u64,
         offset_of!(Skip, len) as u64,

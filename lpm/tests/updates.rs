@@ -357,9 +357,9 @@ fn a_prefix_without_effect_gets_one() {
     assert_eq!(answers(&image), [Some(2), Some(1), None]);
 }
 
-/// A raw8 whose prefixes go one by one becomes smaller and goes with the last: nothing is left behind where a shorter prefix then comes.
+/// A node8 of many runs whose prefixes go one by one goes with the last: nothing is left behind where a shorter prefix then comes.
 #[test]
-fn a_raw_node_that_empties_is_given_back() {
+fn a_node_that_empties_is_given_back() {
     let memory = HeapMemory::new(4 << 20);
     let mut image = Image::create(memory, NoReaders::default(), 1).unwrap();
     let inside = (0..128u128).map(|slot| Prefix::new(0x20 << 120 | slot << 113, 15).unwrap());
@@ -370,7 +370,7 @@ fn a_raw_node_that_empties_is_given_back() {
             table.insert(&mut image, prefix, 1 + nth as u32 % 2).unwrap();
         }
         let report = verify(image.memory().words()).unwrap();
-        assert_eq!(report.tables[0].nodes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["raw8"]);
+        assert_eq!(report.tables[0].nodes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["node8"]);
         for prefix in inside.clone() {
             table.remove(&mut image, &prefix).unwrap();
         }

@@ -130,10 +130,9 @@ struct tl_ranges {
 
 /* Tables of other keys have these kinds. */
 enum tl_kind {
-	TL_RANGES32 = 0, /* struct tl_ranges32: the next 32 key bits */
+	TL_RANGES32 = 0, /* struct tl_ranges32: the next 32 key bits; not in tables of IPv6 */
 	TL_NODE8 = 1,	 /* struct tl_node8: eight key bits */
 	TL_SKIP = 2,	 /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
-	TL_RAW8 = 3, /* u32 ref[256]: eight key bits, one ref a slot; where a node8 would have many runs */
 };
 
 /*

@@ -138,7 +138,7 @@ TL_INLINE __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
 {
 	return TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
-			 tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_V6_STEPS_MAX));
+			 tl_walk6(base, word, tl_root(base, word, hi), hi, lo));
 }
 
 TL_APART(tl_again6, __u32 id, __u64 hi, __u64 lo)
@@ -168,7 +168,7 @@ TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 
 	return TL_AGAIN(
 	    base, id, word,
 	    TL_ANSWER(base, word, 0, bits, tl_exact(base, word, bits, hi, lo, &tl_place),
-		      tl_walk(base, word, tl_root(base, word, hi), hi, lo, TL_KEY_STEPS_MAX(bits))));
+		      tl_walk(base, word, (word) & TL_DIR_BITS, tl_root(base, word, hi), hi, lo, 1, TL_KEY_STEPS_MAX(bits))));
 }
 
 /* A key in memory: `__u64 key[TL_WIDE_WORDS(bits)] = {}`, then its bytes in network order from the first on.
@@ -229,7 +229,7 @@ TL_APART(tl_finish6, __u32 id, __u32 word, __u32 ref, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
 	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
-				tl_walk(base, word, ref, hi, lo, TL_V6_STEPS_MAX));
+				tl_walk6(base, word, ref, hi, lo));
 
 	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
 }

@@ -127,29 +127,33 @@ static inline __attribute__((always_inline)) void tl_touch(tl_base_t base, __u32
 	(void)tl_load64(base, ((ref & TL_REF_OFFSET) << 3) & -(ref >> 31));
 }
 
+/* The ref that a tl_node8 has for a slot. */
+static inline __attribute__((always_inline)) __u32 tl_node8(tl_base_t base, __u32 node, __u32 slot)
+{
+	/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
+	__u32 word64 = slot * 1171 >> 16;
+	__u64 starts = tl_load64(base, node + 8 * word64);
+	__u32 run =
+	    (starts >> TL_NODE8_SLOTS) + tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
+
+	return tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
+}
+
 /* The next node's ref for the key bits from here on; `hi` and `lo` hold the first 128 of them. *len: how
- * many of them it is done with; TL_STOP: the ref is the answer. */
+ * many of them it is done with; TL_STOP: the ref is the answer. `has_ranges`, a constant: there may be a
+ * tl_ranges32. */
 #define TL_STOP 128u
 static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 ref, __u64 hi, __u64 lo,
-							   __u32 *len)
+							   __u32 has_ranges, __u32 *len)
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3, kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT;
 	__u64 differ;
 
 	*len = 8;
-	if (__builtin_expect(kind == TL_NODE8, 1)) {
-		/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
-		__u32 slot = hi >> 56, word64 = slot * 1171 >> 16;
-		__u64 starts = tl_load64(base, node + 8 * word64);
-		__u32 run = (starts >> TL_NODE8_SLOTS) +
-			    tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
-
-		return tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
-	}
-	if (kind == TL_RANGES32)
+	if (__builtin_expect(kind == TL_NODE8, 1))
+		return tl_node8(base, node, hi >> 56);
+	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
-	if (kind == TL_RAW8)
-		return tl_load32(base, node + (hi >> 56) * 4);
 	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
 	differ = hi ^ tl_load64(base, node);
 	if (*len < 64)
@@ -163,26 +167,44 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 	return tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
 }
 
-/* From there, in at most `steps`: the longest match of a key of up to 128 bits, 0 behind its end. */
-static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32 word, __u32 ref, __u64 hi,
-							   __u64 lo, __u32 steps)
+/* From there, in at most `steps`: the longest match of a key of up to 128 bits, 0 behind its end. `len` of them
+ * led to `ref`. */
+static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32 word, __u32 len, __u32 ref,
+							   __u64 hi, __u64 lo, __u32 has_ranges, __u32 steps)
 {
-	__u32 len = word & TL_DIR_BITS, never = tl_never(word), i;
+	__u32 never = tl_never(word), i;
 
 	for (i = 0; i < steps && ref & TL_REF_NODE; i++) {
-		hi = hi << len | lo >> 1 >> (63 - len);
-		lo <<= len;
-		ref = tl_step(base, ref, hi, lo, &len);
-		if (len == TL_STOP)
-			break;
 		if (len >= 64) {
 			hi = lo;
 			lo = 0;
 			len -= 64;
 		}
 		len = len << never & 63;
+		hi = hi << len | lo >> 1 >> (63 - len);
+		lo <<= len;
+		ref = tl_step(base, ref, hi, lo, has_ranges, &len);
+		if (len == TL_STOP)
+			break;
 	}
 	return ref & TL_REF_NODE ? 0 : ref;
+}
+
+/* The same for an IPv6 address. First come nodes that look at its first 64 bits, nearly all of them tl_node8. */
+static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u32 ref, __u64 hi,
+							    __u64 lo)
+{
+	const __u32 usual = TL_REF_NODE | TL_NODE8 << TL_REF_KIND_SHIFT;
+	__u32 bits = word & TL_DIR_BITS, eight = 8 + tl_never(word), i;
+	__u64 key = hi << bits;
+
+	for (i = 0; i < 6 && (ref & (TL_REF_NODE | TL_REF_KIND)) == usual; i++) {
+		ref = tl_node8(base, (ref & TL_REF_OFFSET) << 3, key >> 56);
+		key <<= eight;
+	}
+	if (!(ref & TL_REF_NODE))
+		return ref;
+	return tl_walk(base, word, bits + 8 * i, ref, hi, lo, 0, TL_V6_STEPS_MAX);
 }
 
 /*
@@ -205,7 +227,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, 
 		second = __builtin_bswap64(key[at + 1]);
 		third = __builtin_bswap64(key[at + 2]);
 		ref = tl_step(base, ref, first << shift | second >> 1 >> (63 - shift),
-			      second << shift | third >> 1 >> (63 - shift), &len);
+			      second << shift | third >> 1 >> (63 - shift), 1, &len);
 		if (len == TL_STOP)
 			break;
 		depth = (depth + len) << never & 4095;

@@ -4,14 +4,14 @@ use super::error::Error;
 use super::exact::{self, Exact};
 use super::layout::{
     Kind, LEAF6, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
-    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, RAW8, RAW8_MIN, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
+    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
     node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
 use super::runs::{Piece, PublishedWord, Runs, counted};
 use super::space::{Block, PoolId, Space};
-use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
+use super::walk::{self, SKIP_UNITS};
 use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
@@ -152,7 +152,9 @@ impl<'a, G: Grace> Builder<'a, G> {
             let shortest = entries.iter().map(|(prefix, _)| prefix.len()).min().unwrap_or(depth);
             end = same.min(shortest).min(depth + SKIP_MAX);
         }
-        if !is_lone
+        // In a table of one kind mostly, the processor guesses the branches of a walk. The Internet's IPv6 table has few chains.
+        if A::FAMILY != 6
+            && !is_lone
             && end < depth + RANGES32_BITS
             && entries.len() <= FEW
             && let Some(ranges) = self.ranges32(entries, depth, default)?
@@ -276,13 +278,6 @@ impl<G: Grace> Nodes<'_, G> {
                 return self.leaf(runs);
             }
             runs.decode(palette);
-        }
-        if self.kind == NODE8 && runs.len() >= RAW8_MIN {
-            let block = self.allocate(RAW8_UNITS)?;
-            for slot in 0..1 << NODE8.stride {
-                self.put(block, slot, runs.refs()[runs.at(slot)]);
-            }
-            return Ok(node_ref(RAW8, block.at));
         }
         let block = self.allocate(self.kind.units(runs.len() as u32))?;
         let counted_starts;

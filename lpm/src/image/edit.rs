@@ -4,14 +4,14 @@
 use super::build::Builder;
 use super::error::Error;
 use super::layout::{
-    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RAW8, RAW8_MIN,
+    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, 
     REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
 use super::runs::{Piece, PublishedWord};
 use super::space::Block;
-use super::walk::{self, RAW8_UNITS, SKIP_UNITS};
+use super::walk::{self, SKIP_UNITS};
 use super::words::load;
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
@@ -74,7 +74,6 @@ impl<G: Grace> Builder<'_, G> {
                 self.anew(prefix_store, first.prefix.addr(), word, depth)
             }
             (NODE8, SKIP) => self.change_skip(prefix_store, changed, word, depth, published_words),
-            (NODE8, RAW8) => self.change_raw(prefix_store, changed, word, depth, published_words),
             (kind, _) => {
                 let end = depth + kind.stride;
                 if let [only] = changed
@@ -334,76 +333,6 @@ impl<G: Grace> Builder<'_, G> {
         // Nothing is left behind the skip.
         self.nodes.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
         Ok(Some(entry))
-    }
-
-    /// [`Builder::change`] where `word` leads to a raw node: a prefix changes the words of its slots only.
-    fn change_raw<A: Address>(
-        &mut self,
-        prefix_store: &PrefixStore<A>,
-        changed: &[Change<A>],
-        word: usize,
-        depth: u16,
-        published_words: &mut Vec<PublishedWord>,
-    ) -> Result<Option<u32>, Error> {
-        let end = depth + NODE8.stride;
-        if let [only] = changed
-            && only.prefix.len() < end
-        {
-            let first = ((self.entry(word) & REF_OFFSET) * UNIT / 4) as usize
-                + only.prefix.addr().bits_at(depth, NODE8.stride);
-            let mark = published_words.len();
-            self.fill_words(prefix_store, only, first, end, |_| true, published_words)?;
-            return self.thin_raw(self.entry(word), mark, published_words);
-        }
-        if changed.iter().any(|change| change.prefix.len() < end) {
-            return self.anew(prefix_store, changed[0].prefix.addr(), word, depth);
-        }
-        let unit = self.entry(word) & REF_OFFSET;
-        let first = (unit * UNIT / 4) as usize;
-        let slot = |change: &Change<A>| change.prefix.addr().bits_at(depth, NODE8.stride);
-        let mark = published_words.len();
-        let mut has_fewer = false;
-        for together in changed.chunk_by(|one, two| slot(one) == slot(two)) {
-            let child = first + slot(&together[0]);
-            if let Some(entry) = self.change(prefix_store, together, child, end, published_words)? {
-                has_fewer |= entry & REF_NODE == 0;
-                published_words.push(PublishedWord { word: child, entry });
-            }
-        }
-        if has_fewer { self.thin_raw(self.entry(word), mark, published_words) } else { Ok(None) }
-    }
-
-    /// The replacement of the raw node that `old` leads to; those of its words change that stand in `published_words` from `mark` on. It is
-    /// a bitmap if few runs are left, as that is smaller, and nothing if one is left. None if the node stays.
-    pub fn thin_raw(
-        &mut self,
-        old: u32,
-        mark: usize,
-        published_words: &mut Vec<PublishedWord>,
-    ) -> Result<Option<u32>, Error> {
-        let unit = old & REF_OFFSET;
-        let first = (unit * UNIT / 4) as usize;
-        // The bitmap's words are those that this node would have got.
-        let mut slots: Vec<u32> = (first..first + 256).map(|word| self.entry(word)).collect();
-        let is_own = |published: &PublishedWord| (first..first + 256).contains(&published.word);
-        for published in published_words[mark..].iter().filter(|published| is_own(published)) {
-            slots[published.word - first] = published.entry;
-        }
-        let [_, _, runs] = &mut *self.runs;
-        runs.of_slots(&slots);
-        if runs.len() >= RAW8_MIN / 2 {
-            return Ok(None);
-        }
-        let mut kept = mark;
-        for at in mark..published_words.len() {
-            if !is_own(&published_words[at]) {
-                published_words.swap(kept, at);
-                kept += 1;
-            }
-        }
-        published_words.truncate(kept);
-        self.nodes.replaced.push(Block { at: unit, units: RAW8_UNITS });
-        self.nodes.bitmap(runs).map(Some)
     }
 
     pub fn entry(&self, word: usize) -> u32 {

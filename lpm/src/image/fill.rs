@@ -3,7 +3,7 @@
 
 use super::build::{Builder, Nodes};
 use super::error::Error;
-use super::layout::{LEAF6, NODE6, NODE8, RAW8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::layout::{LEAF6, NODE6, NODE8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::{run_of, skip};
 use super::palette::Palette;
 use super::runs::PublishedWord;
@@ -248,23 +248,6 @@ impl<G: Grace> Builder<'_, G> {
         }
         match (self.nodes.kind, kind_of(entry)) {
             (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, published_words),
-            (NODE8, RAW8) => {
-                let end = depth + NODE8.stride;
-                let first = ((entry & REF_OFFSET) * UNIT / 4) as usize;
-                let (old, mark) = (entry, published_words.len());
-                for slot in 0..1 << NODE8.stride {
-                    let word = first + slot;
-                    let below = child(addr, depth, NODE8.stride, slot);
-                    if let Some(entry) = self.fill(fill, self.entry(word), below, end, published_words)? {
-                        published_words.push(PublishedWord { word, entry });
-                    }
-                }
-                if published_words.len() > mark {
-                    self.thin_raw(old, mark, published_words)
-                } else {
-                    Ok(None)
-                }
-            }
             (kind, id) if id == kind.id || (kind, id) == (NODE6, LEAF6) => {
                 self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, published_words)
             }

@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::layout::{
     DIR_BITS, DIRECTORY, Kind, LEAF6, NODE6, RANGES,
-    RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
+    RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE,
     REF_OFFSET, SKIP, Skip, UNIT, kind_of,
 };
 use super::exact::{Entry, Hash};
@@ -332,10 +332,6 @@ impl Opener<'_> {
                 let next = Way { keys: Keys::Chain(chain), entry: field(offset_of!(Skip, next)), to: None };
                 let others = Way { keys: Keys::Others, entry: field(offset_of!(Skip, otherwise)), to: None };
                 (field(offset_of!(Skip, len)) as u16, size_of::<Skip>() as u32, vec![next, others])
-            }
-            (false, RAW8) => {
-                let slots = (0..256).map(|slot| Way::slots(slot..=slot, load(words, node + 4 * slot)));
-                (self.kind.stride, RAW8_BYTES, merged(slots))
             }
             _ => {
                 let ways = self.bitmap(node, is_v4 && id == LEAF6);

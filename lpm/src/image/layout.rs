@@ -140,12 +140,6 @@ pub const RANGES32_BITS: u16 = 32;
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
 pub const SKIP_MAX: u16 = 127;
-/// `TL_RAW8`.
-pub const RAW8: u32 = 3;
-/// Bytes of a raw node.
-pub const RAW8_BYTES: u32 = 1024;
-/// A node8 of at least this many runs is written as a raw node: at most twice the memory, no rank to compute.
-pub const RAW8_MIN: usize = 128;
 /// A chain this long, in bits, becomes a skip where ranges do not fit; a shorter one does for a lone prefix.
 pub const SKIP_MIN: u16 = 16;
 

@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Walks on from `entry`, reached by the first `depth` bits of `addr`, in a table that is not of IPv4.
-    #[inline]
+    #[inline(never)]
     pub(super) fn walk8<A: Address>(&self, mut entry: u32, addr: A, mut depth: u16) -> u32 {
         // The key bits that come next, and how many of them are the address's.
         let (mut key, mut known) = (addr.word_at(depth), 64);
@@ -156,17 +156,13 @@ impl<'a> Reader<'a> {
             let taken = unsafe {
                 let node = self.words.get_unchecked(unit as usize * 2..);
                 match layout::kind_of(entry) {
-                    layout::RANGES32 => {
+                    layout::RANGES32 if A::FAMILY != 6 => {
                         let above: usize = (0..RANGES32_STARTS)
                             .map(|start| usize::from(near(node, start) > (key >> 32) as u32))
                             .sum();
                         entry = near(node, RANGES32_STARTS + above);
                         let is_leaf = near(node, 0) > near(node, RANGES32_STARTS - 1);
                         u16::from(is_leaf) * layout::RANGES32_BITS
-                    }
-                    layout::RAW8 => {
-                        entry = near(node, (key >> 56) as usize);
-                        layout::NODE8.stride
                     }
                     layout::SKIP => {
                         let (len, differs) = skip(self.words, unit * layout::UNIT, addr, depth);
@@ -339,7 +335,7 @@ impl<A: Address> TableReader<'_, A> {
             return self.find4((addr.word_at(0) >> 32) as u32);
         }
         let entry = self.root(addr).load(Ordering::Acquire);
-        if entry & layout::REF_NODE == 0 { entry } else { self.reader.walk8(entry, addr, self.bits as u16) }
+        self.find8(entry, addr)
     }
 
     /// The root's word for `addr`.
@@ -393,6 +389,31 @@ impl<A: Address> TableReader<'_, A> {
         walk4(words, self.palette, entry, addr, depth)
     }
 
+    /// Other keys from the root's `entry` on: bitmap nodes one after another, as long as the key's first 64 bits last.
+    #[inline(always)]
+    fn find8(&self, mut entry: u32, addr: A) -> u32 {
+        const STRIDE: u32 = layout::NODE8.stride as u32;
+        let (words, mut depth) = (self.reader.words, self.bits);
+        let mut key = addr.word_at(0) << depth;
+        while entry >> layout::REF_KIND_SHIFT == NODE8_REF && depth <= 64 - STRIDE {
+            let node = entry << 3;
+            if node >= self.near_end {
+                break;
+            }
+            // SAFETY: the node begins before the guard, which is longer. The processor has the instruction.
+            entry = unsafe {
+                let node = words.get_unchecked(node as usize / 4..);
+                let (part, bit) = layout::node8_part((key >> 56) as u32);
+                let starts = near64(node, 2 * part as usize);
+                let run = (starts >> layout::NODE8_SLOTS) as usize + words::popcount(starts << (63 - bit));
+                near(node, layout::NODE8.refs as usize / 4 - 1 + run)
+            };
+            key <<= STRIDE;
+            depth += STRIDE;
+        }
+        if entry & layout::REF_NODE == 0 { entry } else { self.reader.walk8(entry, addr, depth as u16) }
+    }
+
     /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
     #[inline(always)]
     pub(super) fn fallback(&self) -> u32 {
@@ -401,6 +422,8 @@ impl<A: Address> TableReader<'_, A> {
     }
 }
 
+/// The highest three bits of a ref to a node8.
+const NODE8_REF: u32 = layout::node_ref(layout::NODE8.id, 0) >> layout::REF_KIND_SHIFT;
 /// The highest three bits of a ref to a node6.
 const NODE6_REF: u32 = layout::node_ref(layout::NODE6.id, 0) >> layout::REF_KIND_SHIFT;
 /// The highest three bits of a ref to a leaf6.

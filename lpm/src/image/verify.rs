@@ -4,7 +4,7 @@ use super::error::Error;
 use super::header::header;
 use super::layout::{
     CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LINE, NODE6, NODE8,
-    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RAW8, RAW8_BYTES, REF_NODE,
+    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE,
     REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::{counted, starts};
@@ -107,7 +107,7 @@ struct Check<'a> {
 }
 
 const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "none"];
-const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "raw8"];
+const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "none"];
 
 /// The name in `image.h` of a kind of nodes.
 pub(super) fn name(is_v4: bool, kind: u32) -> &'static str {
@@ -285,12 +285,12 @@ impl<'a> Check<'a> {
         self.counts[kind as usize] += 1;
         let bytes = match (is_v4, kind) {
             (true, RANGES) => self.ranges(at)?,
-            (true, 3) => return damaged("node kind in the ref", found),
+            (_, 3) => return damaged("node kind in the ref", found),
+            (false, RANGES32) if self.table.family == 6 => return damaged("node kind in the ref", found),
             (true, LEAF6) if !self.has_palette => {
                 return damaged("a leaf6 without a palette: the ref", found);
             }
             (false, SKIP) => size_of::<Skip>() as u32,
-            (false, RAW8) => RAW8_BYTES,
             (false, RANGES32) => walk::ranges32_bytes(self.words, at),
             _ => self.bitmap(at, kind)?,
         };
@@ -299,9 +299,6 @@ impl<'a> Check<'a> {
         match (is_v4, kind) {
             (true, LEAF6 | RANGES) => Ok(()),
             (false, SKIP) => self.skip(at, depth, steps),
-            (false, RAW8) => {
-                (at..at + RAW8_BYTES).step_by(4).try_for_each(|slot| self.entry(slot, depth + 8, steps))
-            }
             (false, RANGES32) => self.ranges32(at, depth, steps, part),
             _ => {
                 let depth = depth + self.kind.stride;

@@ -2,7 +2,7 @@
 
 use super::layout::{
     DIR_BITS, EXACT, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES,
-    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, RAW8, RAW8_BYTES, REF_NODE,
+    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE,
     REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
 };
 use super::exact::Hash;
@@ -14,9 +14,6 @@ use core::sync::atomic::AtomicU32;
 
 /// Size of a skip in units.
 pub(crate) const SKIP_UNITS: u32 = size_of::<Skip>() as u32 / UNIT;
-
-/// Size of a raw node in units.
-pub(crate) const RAW8_UNITS: u32 = RAW8_BYTES / UNIT;
 
 /// Size of a leaf6 of `runs` runs in units.
 pub(crate) const fn leaf_units(runs: u32) -> u32 {
@@ -98,12 +95,6 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
         (_, SKIP) => {
             own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);
             SKIP_UNITS
-        }
-        (_, RAW8) => {
-            for slot in 0..256 {
-                own_nodes(words, load(words, at + 4 * slot), kind, visit);
-            }
-            RAW8_UNITS
         }
         (NODE8, RANGES32) => {
             let bytes = ranges32_bytes(words, at);

@@ -120,7 +120,7 @@ pub struct Ipv6;
 impl Kind for Ipv6 {
     type Key = u128;
     const NAME: &'static str = "ipv6";
-    const NODES: &'static [&'static str] = &["ranges32", "raw8"];
+    const NODES: &'static [&'static str] = &["node8", "skip"];
 
     fn key(addr: u32) -> u128 {
         0x2_0010 << 108 | u128::from(addr) << 76 | 0x5555
@@ -138,7 +138,7 @@ pub struct Hashed;
 impl Kind for Hashed {
     type Key = u128;
     const NAME: &'static str = "hashed";
-    const NODES: &'static [&'static str] = &["bucket", "ranges32"];
+    const NODES: &'static [&'static str] = &["bucket", "node8"];
 
     fn key(addr: u32) -> u128 {
         0x2001_0db8 << 96 | u128::from(addr)
