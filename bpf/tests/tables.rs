@@ -190,6 +190,6 @@ fn refused_tables_have_a_reason() {
         common::damage_version(tables.map());
         drop(tables);
         let error = Tables::open(&older).unwrap_err().to_string();
-        assert!(error.contains("cannot read image version 2: this program reads version 3"), "{error}");
+        assert!(error.contains("cannot read image version 2: this program reads version 4"), "{error}");
     }
 }

@@ -135,9 +135,7 @@ fn a_value_with_a_refs_bit_is_none() {
     assert!(nodes.iter().any(|node| node.0 == "ranges"), "{nodes:?}");
 
     // The nodes' words with a value of the table.
-    let is_value = |at: &usize| {
-        word(*at) != FALLBACK && prefixes.values().any(|value| *value == word(*at))
-    };
+    let is_value = |at: &usize| word(*at) != FALLBACK && prefixes.values().any(|value| *value == word(*at));
     let found: Vec<_> =
         (0..image.stats().claimed as usize / 4).filter(is_value).map(|at| (at, word(at))).collect();
     assert!(found.len() > 100, "{} words", found.len());

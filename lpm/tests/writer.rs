@@ -557,7 +557,8 @@ fn hosts_go_and_come_together() {
     let host = |n: u32| Prefix::host(u128::from(n) << 64 | 0x2001_0db8 << 96);
     let default = Prefix::truncated(0, 0);
     let mut table = Table::create(&mut image, 0, (0..9000).map(|n| (host(n), n + 1))).unwrap();
-    for (kept, with_default) in [(9000, true), (8500, false), (100, true), (1, false), (0, true), (0, false)] {
+    for (kept, with_default) in [(9000, true), (8500, false), (100, true), (1, false), (0, true), (0, false)]
+    {
         let gone = (kept..9000).map(|n| (host(n), None));
         table.apply(&mut image, gone.chain(with_default.then_some((default, Some(77))))).unwrap();
         assert_eq!(table.len(), kept as usize + usize::from(with_default));

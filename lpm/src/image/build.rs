@@ -4,8 +4,7 @@ use super::error::Error;
 use super::exact::{self, Exact};
 use super::layout::{
     Kind, LEAF6, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
-    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
-    node_ref,
+    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
@@ -79,8 +78,7 @@ impl<'a, G: Grace> Builder<'a, G> {
         pieces.clear();
         arriving.clear();
         let exact = None;
-        let nodes =
-            Nodes { words, space, pool, grace, kind, palette, exact, arriving, built, replaced };
+        let nodes = Nodes { words, space, pool, grace, kind, palette, exact, arriving, built, replaced };
         Self { runs, pieces, nodes }
     }
 
@@ -110,7 +108,11 @@ impl<'a, G: Grace> Builder<'a, G> {
     }
 
     /// The prefixes inside `outer`, itself included, but for those that the hash table has.
-    pub fn inside<A: Address>(&self, prefix_store: &PrefixStore<A>, outer: Prefix<A>) -> Vec<(Prefix<A>, u32)> {
+    pub fn inside<A: Address>(
+        &self,
+        prefix_store: &PrefixStore<A>,
+        outer: Prefix<A>,
+    ) -> Vec<(Prefix<A>, u32)> {
         let mut inside = Vec::new();
         prefix_store.each_inside(outer, |prefix, value| {
             if !self.nodes.is_exact(&prefix) {

@@ -4,8 +4,8 @@
 use super::build::Builder;
 use super::error::Error;
 use super::layout::{
-    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, 
-    REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
+    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, REF_NODE, REF_OFFSET,
+    SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
@@ -70,9 +70,7 @@ impl<G: Grace> Builder<'_, G> {
                 published_words.push(published);
                 Ok(None)
             }
-            (NODE6, RANGES) | (NODE8, RANGES32) => {
-                self.anew(prefix_store, first.prefix.addr(), word, depth)
-            }
+            (NODE6, RANGES) | (NODE8, RANGES32) => self.anew(prefix_store, first.prefix.addr(), word, depth),
             (NODE8, SKIP) => self.change_skip(prefix_store, changed, word, depth, published_words),
             (kind, _) => {
                 let end = depth + kind.stride;

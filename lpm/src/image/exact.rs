@@ -114,7 +114,9 @@ impl Hash {
                     if entry & u64::from(u32::MAX) == name[0] {
                         return (entry >> 32) as u32;
                     }
-                } else if near64(words, node + 4 * at) == name[0] && near64(words, node + 4 * at + 2) == name[1] {
+                } else if near64(words, node + 4 * at) == name[0]
+                    && near64(words, node + 4 * at + 2) == name[1]
+                {
                     return near(words, node + (4 << log) + at);
                 }
             }
@@ -174,8 +176,7 @@ impl Exact {
     pub fn has<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>, arriving: &[Key]) -> bool {
         self.place(prefix).is_some_and(|(word, name)| {
             let key = key(prefix.addr(), self.hash.key_bits);
-            arriving.binary_search(&key).is_ok()
-                || self.entries(words, word).any(|(found, _)| found == name)
+            arriving.binary_search(&key).is_ok() || self.entries(words, word).any(|(found, _)| found == name)
         })
     }
 

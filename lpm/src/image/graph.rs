@@ -1,12 +1,11 @@
 //! A table of an image laid open, node by node, so that it can be drawn and described.
 
 use super::error::Error;
-use super::layout::{
-    DIR_BITS, DIRECTORY, Kind, LEAF6, NODE6, RANGES,
-    RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE,
-    REF_OFFSET, SKIP, Skip, UNIT, kind_of,
-};
 use super::exact::{Entry, Hash};
+use super::layout::{
+    DIR_BITS, DIRECTORY, Kind, LEAF6, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS,
+    RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
+};
 use super::runs::starts;
 use super::verify::{TableReport, name, verify};
 use super::walk;

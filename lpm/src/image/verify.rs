@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::header::header;
 use super::layout::{
-    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LINE, NODE6, NODE8,
-    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE,
-    REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
+    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE,
+    RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX,
+    Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
@@ -199,9 +199,9 @@ impl<'a> Check<'a> {
 
     /// Checks the hash table of the table whose root is at `root` and whose header is at `at`. Returns how many buckets it has.
     fn exact(&mut self, root: u32, at: u32) -> Result<u32, Error> {
-        let Some((slots, hash)) = walk::exact(self.words, root).filter(|(slots, hash)| {
-            *slots >= DIRECTORY && hash.bits <= EXACT_BITS_MAX && hash.is_sound()
-        }) else {
+        let Some((slots, hash)) = walk::exact(self.words, root)
+            .filter(|(slots, hash)| *slots >= DIRECTORY && hash.bits <= EXACT_BITS_MAX && hash.is_sound())
+        else {
             return damaged("hash table", at);
         };
         let word = at + offset_of!(TableHeader, exact) as u32;

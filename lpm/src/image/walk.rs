@@ -1,11 +1,10 @@
 //! Walks over the blocks of a table that this process wrote: to retire what is replaced.
 
-use super::layout::{
-    DIR_BITS, EXACT, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES,
-    RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE,
-    REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
-};
 use super::exact::Hash;
+use super::layout::{
+    DIR_BITS, EXACT, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES,
+    RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
+};
 use super::runs::starts;
 use super::space::Block;
 use super::words::{load, load64};

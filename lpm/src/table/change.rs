@@ -181,9 +181,9 @@ impl<A: Address> Table<A> {
         // One that did not fit is tried again when there is twice as much to gain.
         let may_grow = len >= 2 * self.refused_at;
         let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
-        let is_outgrown =
-            may_grow && (self.root.bits < root_bits::<A>(others / 2, is_deep) || self.is_short_of_words())
-                || may_shrink && self.is_too_large(others);
+        let is_outgrown = may_grow
+            && (self.root.bits < root_bits::<A>(others / 2, is_deep) || self.is_short_of_words())
+            || may_shrink && self.is_too_large(others);
         // The fallback and words change one after the other, so that a lookup could meet a state that never was. Together they change only
         // with a new root. (Not so removals: see `publish`.)
         let only_whole = self.is_withdrawn || changes.has_more_than_fallback() && !changes.is_removal();
@@ -210,14 +210,16 @@ impl<A: Address> Table<A> {
     /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet.
     fn is_short_of_words(&self) -> bool {
         self.full >= self.root.full + self.root.full / 2 + 2
-            && (self.root.exact.is_some() || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
+            && (self.root.exact.is_some()
+                || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
     }
 
     /// Whether a new root for `others` or a new hash table would be much smaller.
     fn is_too_large(&self, others: usize) -> bool {
         const MUCH: usize = 8;
         let is_exact_large = self.root.exact.as_ref().is_some_and(|exact| exact.hash.bits > 10);
-        self.root.bits > root_bits::<A>(MUCH * others, true) || is_exact_large && MUCH * self.full < self.root.full
+        self.root.bits > root_bits::<A>(MUCH * others, true)
+            || is_exact_large && MUCH * self.full < self.root.full
     }
 
     /// Counts prefixes of full length that come and go with `change`, or takes that back.

@@ -156,7 +156,8 @@ impl Plan {
             for (entry, (key, value)) in entries.iter_mut().zip(keys) {
                 *entry = (hash.name(*key, hash.of(*key)), *value);
             }
-            let word = if keys.is_empty() { 0 } else { builder.nodes.bucket(hash, &entries[..keys.len()])? };
+            let word =
+                if keys.is_empty() { 0 } else { builder.nodes.bucket(hash, &entries[..keys.len()])? };
             builder.nodes.words[slots as usize / 4 + slot].store(word, Ordering::Relaxed);
             from = *until;
         }
@@ -166,10 +167,7 @@ impl Plan {
     /// Those that find room.
     fn kept(&self) -> impl Iterator<Item = &(Key, u32)> {
         let mut overflow = self.overflow.iter().copied().peekable();
-        (0..)
-            .zip(&self.keys)
-            .filter(move |(at, _)| overflow.next_if_eq(at).is_none())
-            .map(|(_, key)| key)
+        (0..).zip(&self.keys).filter(move |(at, _)| overflow.next_if_eq(at).is_none()).map(|(_, key)| key)
     }
 }
 

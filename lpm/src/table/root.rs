@@ -1,10 +1,12 @@
 //! A table's root in the image: building it whole, and repainting the part of it that short prefixes cover.
 
-use crate::image::Error;
 use super::exact::{Plan, others};
+use crate::image::Error;
 use crate::image::build::Builder;
 use crate::image::exact::Exact;
-use crate::image::layout::{DIR_BITS, EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
+use crate::image::layout::{
+    DIR_BITS, EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT,
+};
 use crate::image::palette::Palette;
 use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
@@ -59,15 +61,8 @@ const OWN_MIN: usize = 4096;
 
 impl Root {
     /// The root of a table before it is built.
-    pub const NONE: Self = Self {
-        at: 0,
-        bits: 0,
-        pool: PoolId::SHARED,
-        cover: Vec::new(),
-        palette: None,
-        exact: None,
-        full: 0,
-    };
+    pub const NONE: Self =
+        Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None, exact: None, full: 0 };
 
     /// Index of a slot's word in the image.
     pub fn index(&self, slot: usize) -> usize {

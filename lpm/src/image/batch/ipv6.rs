@@ -34,7 +34,13 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
         left.add(i, values[i], end);
         ahead(words, (values[i] & REF_OFFSET) as usize * 2);
     }
-    while left.usual != 0 && depth <= DEEPEST {
+    loop {
+        for i in ones::<N>(core::mem::take(&mut left.others)) {
+            values[i] = table.reader.walk8(values[i], addrs[i], depth as u16);
+        }
+        if left.usual == 0 || depth > DEEPEST {
+            break;
+        }
         let now = core::mem::take(&mut left.usual);
         depth += u32::from(NODE8.stride);
         for i in ones::<N>(now) {
@@ -50,11 +56,8 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
             keys[i] <<= NODE8.stride;
             left.add(i, values[i], end);
         }
-        for i in ones::<N>(core::mem::take(&mut left.others)) {
-            values[i] = table.reader.walk8(values[i], addrs[i], depth as u16);
-        }
     }
-    for i in ones::<N>(left.usual | left.others) {
+    for i in ones::<N>(left.usual) {
         values[i] = table.reader.walk8(values[i], addrs[i], depth as u16);
     }
     // After all that was looked at; see `TableReader::lookup`.
