@@ -127,6 +127,8 @@ const __u64 tl_test_layout[] = {
     offsetof(struct tl_node8, ref),
     TL_SKIP,
     TL_SKIP_MAX,
+    TL_LEAF8,
+    offsetof(struct tl_leaf8, index),
     sizeof(struct tl_skip),
     offsetof(struct tl_skip, bits),
     offsetof(struct tl_skip, len),

@@ -65,6 +65,8 @@ fn rust_and_c_agree_on_the_layout() {
         NODE8.refs.into(),
         SKIP.into(),
         SKIP_MAX.into(),
+        LEAF8.into(),
+        NODE8.refs.into(),
         size_of::<Skip>() as u64,
         offset_of!(Skip, bits) as u64,
         offset_of!(Skip, len) as u64,

@@ -168,8 +168,8 @@ fn width<A: Sample>(lookups: usize, most: usize, c_lookup: fn(&HeapMemory, A) ->
     let done = each.map(|(at, shape)| Case::<A>::new(at as u64 + 1, shape).run(c_lookup, &mut kinds)).sum();
     println!("{:>4} bits: {done} lookups in {:.1?}, {kinds:?}", A::WIDTH, begin.elapsed());
     if A::FAMILY != 4 && A::WIDTH >= 48 {
-        let last = if A::FAMILY == 6 { "bucket" } else { "ranges32" };
-        assert!(["node8", "skip", last].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+        let others = if A::FAMILY == 6 { ["bucket", "leaf8"] } else { ["ranges32"; 2] };
+        assert!(["node8", "skip"].iter().chain(&others).all(|kind| kinds.contains(kind)), "{kinds:?}");
     }
     done
 }

@@ -265,6 +265,15 @@ fn every_prefix_set_of_three_bits_ipv4_with_a_palette() {
     assert!(kinds.contains("leaf6"), "{kinds:?}");
 }
 
+/// As above, in IPv6.
+#[test]
+fn every_prefix_set_of_three_bits_ipv6_with_a_palette() {
+    let others: Vec<_> =
+        (0..4200u128).map(|n| (Prefix::truncated(0x2001 << 112 | n << 96, 32), n as u32 % 9 + 20)).collect();
+    let kinds = exhaustive::<u128>(29, &others);
+    assert!(kinds.contains("leaf8"), "{kinds:?}");
+}
+
 #[test]
 fn every_prefix_set_of_three_bits_ipv6() {
     let mut kinds = BTreeSet::new();

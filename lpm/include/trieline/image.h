@@ -133,6 +133,7 @@ enum tl_kind {
 	TL_RANGES32 = 0, /* struct tl_ranges32: the next 32 key bits; not in tables of IPv6 */
 	TL_NODE8 = 1,	 /* struct tl_node8: eight key bits */
 	TL_SKIP = 2,	 /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
+	TL_LEAF8 = 3,	 /* struct tl_leaf8: eight key bits, values only; in tables of IPv6 */
 };
 
 /*
@@ -159,6 +160,11 @@ struct tl_ranges32 {
 struct tl_node8 {
 	__u64 starts[5];
 	__u32 ref[];
+};
+
+struct tl_leaf8 {
+	__u64 starts[5]; /* as those of a node8 */
+	__u8 index[];	 /* as `ref` of a node8, each an index into the palette */
 };
 
 /*

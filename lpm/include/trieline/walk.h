@@ -127,23 +127,36 @@ static inline __attribute__((always_inline)) void tl_touch(tl_base_t base, __u32
 	(void)tl_load64(base, ((ref & TL_REF_OFFSET) << 3) & -(ref >> 31));
 }
 
-/* The ref that a tl_node8 has for a slot. */
-static inline __attribute__((always_inline)) __u32 tl_node8(tl_base_t base, __u32 node, __u32 slot)
+/* The number, from 1 on, of the run that a tl_node8 or tl_leaf8 has for a slot. */
+static inline __attribute__((always_inline)) __u32 tl_run8(tl_base_t base, __u32 node, __u32 slot)
 {
 	/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
 	__u32 word64 = slot * 1171 >> 16;
 	__u64 starts = tl_load64(base, node + 8 * word64);
-	__u32 run =
-	    (starts >> TL_NODE8_SLOTS) + tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
 
-	return tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * run);
+	return (starts >> TL_NODE8_SLOTS) + tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
+}
+
+/* The ref that a tl_node8 has for a slot. */
+static inline __attribute__((always_inline)) __u32 tl_node8(tl_base_t base, __u32 node, __u32 slot)
+{
+	return tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * tl_run8(base, node, slot));
+}
+
+/* The value that a tl_leaf8 of the table of directory word `word` has for a slot. */
+static inline __attribute__((always_inline)) __u32 tl_leaf8(tl_base_t base, __u32 word, __u32 node, __u32 slot)
+{
+	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS;
+	__u32 code = tl_load8(base, node + sizeof(struct tl_leaf8) - 1 + tl_run8(base, node, slot));
+
+	return tl_load32(base, root + (__u32)(4ull << bits) + 4 * code) & TL_VALUE_MAX;
 }
 
 /* The next node's ref for the key bits from here on; `hi` and `lo` hold the first 128 of them. *len: how
  * many of them it is done with; TL_STOP: the ref is the answer. `has_ranges`, a constant: there may be a
  * tl_ranges32. */
 #define TL_STOP 128u
-static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 ref, __u64 hi, __u64 lo,
+static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 word, __u32 ref, __u64 hi, __u64 lo,
 							   __u32 has_ranges, __u32 *len)
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3, kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT;
@@ -154,6 +167,8 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 		return tl_node8(base, node, hi >> 56);
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
+	if (!has_ranges && kind == TL_LEAF8)
+		return tl_leaf8(base, word, node, hi >> 56);
 	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
 	differ = hi ^ tl_load64(base, node);
 	if (*len < 64)
@@ -183,7 +198,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 		len = len << never & 63;
 		hi = hi << len | lo >> 1 >> (63 - len);
 		lo <<= len;
-		ref = tl_step(base, ref, hi, lo, has_ranges, &len);
+		ref = tl_step(base, word, ref, hi, lo, has_ranges, &len);
 		if (len == TL_STOP)
 			break;
 	}
@@ -204,6 +219,8 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 	}
 	if (!(ref & TL_REF_NODE))
 		return ref;
+	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_LEAF8 && i < 6)
+		return tl_leaf8(base, word, (ref & TL_REF_OFFSET) << 3, key >> 56);
 	return tl_walk(base, word, bits + 8 * i, ref, hi, lo, 0, TL_V6_STEPS_MAX);
 }
 
@@ -226,7 +243,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, 
 		first = __builtin_bswap64(key[at]);
 		second = __builtin_bswap64(key[at + 1]);
 		third = __builtin_bswap64(key[at + 2]);
-		ref = tl_step(base, ref, first << shift | second >> 1 >> (63 - shift),
+		ref = tl_step(base, word, ref, first << shift | second >> 1 >> (63 - shift),
 			      second << shift | third >> 1 >> (63 - shift), 1, &len);
 		if (len == TL_STOP)
 			break;

@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::exact::{self, Exact};
 use super::layout::{
-    Kind, LEAF6, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
+    Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
     RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
 use super::palette::Palette;
@@ -276,12 +276,16 @@ impl<G: Grace> Nodes<'_, G> {
             return Ok(value);
         }
         if let Some(palette) = self.palette {
-            if runs.encode(palette) {
-                return self.leaf(runs);
+            if !runs.encode(palette) {
+                runs.decode(palette);
             }
-            runs.decode(palette);
         }
-        let block = self.allocate(self.kind.units(runs.len() as u32))?;
+        let count = runs.len() as u32;
+        let (id, units) = match runs.is_coded() {
+            true => (self.kind.leaf(), walk::leaf_units(self.kind, count)),
+            false => (self.kind.id, self.kind.units(count)),
+        };
+        let block = self.allocate(units)?;
         let counted_starts;
         let starts = if self.kind == NODE8 {
             counted_starts = counted(runs.starts());
@@ -293,22 +297,13 @@ impl<G: Grace> Nodes<'_, G> {
             self.put(block, 2 * word, bits as u32);
             self.put(block, 2 * word + 1, (bits >> 32) as u32);
         }
-        for (run, &entry) in runs.refs().iter().enumerate() {
-            self.put(block, self.kind.refs as usize / 4 + run, entry);
+        let first = self.kind.refs as usize / 4;
+        if runs.is_coded() {
+            runs.code_words().enumerate().for_each(|(word, codes)| self.put(block, first + word, codes));
+        } else {
+            runs.refs().iter().enumerate().for_each(|(run, entry)| self.put(block, first + run, *entry));
         }
-        Ok(node_ref(self.kind.id, block.at))
-    }
-
-    /// A leaf6 of runs that are codes.
-    fn leaf(&mut self, runs: &Runs) -> Result<u32, Error> {
-        let block = self.allocate(walk::leaf_units(runs.len() as u32))?;
-        let [bits, ..] = *runs.starts();
-        self.put(block, 0, bits as u32);
-        self.put(block, 1, (bits >> 32) as u32);
-        for (word, codes) in runs.code_words().enumerate() {
-            self.put(block, 2 + word, codes);
-        }
-        Ok(node_ref(LEAF6, block.at))
+        Ok(node_ref(id, block.at))
     }
 
     fn ranges(&mut self, runs: &[Run]) -> Result<u32, Error> {

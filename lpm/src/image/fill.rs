@@ -3,7 +3,7 @@
 
 use super::build::{Builder, Nodes};
 use super::error::Error;
-use super::layout::{LEAF6, NODE6, NODE8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::layout::{Kind, NODE8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::{run_of, skip};
 use super::palette::Palette;
 use super::runs::PublishedWord;
@@ -98,18 +98,19 @@ impl<'a, A: Address> Fill<'a, A> {
         Self { prefix_store, from, to, codes, kept }
     }
 
-    /// Changes the codes of the leaf6 `old`, all of `prefix`, where they are. False: its runs do not stay, and nothing has been done.
+    /// Changes the codes of the leaf6 or leaf8 `old`, all of `prefix`, where they are. False: its runs do not stay, and nothing has been done.
     fn codes_in_place(
         &mut self,
         words: &[AtomicU32],
+        kind: Kind,
         old: u32,
         prefix: Prefix<A>,
         published_words: &mut Vec<PublishedWord>,
     ) -> bool {
         let [Some(from), to] = self.codes else { return true };
         let at = (old & REF_OFFSET) * UNIT;
-        let code_words = (at + NODE6.refs) as usize / 4..;
-        let code_words = code_words.take((load64(words, at).count_ones() as usize).div_ceil(4));
+        let code_words = (at + kind.refs) as usize / 4..;
+        let code_words = code_words.take((walk::runs(words, at, kind) as usize).div_ceil(4));
         if !code_words.clone().any(|word| bytes_of(words[word].load(Ordering::Relaxed), from) != 0) {
             return true;
         }
@@ -248,7 +249,7 @@ impl<G: Grace> Builder<'_, G> {
         }
         match (self.nodes.kind, kind_of(entry)) {
             (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, published_words),
-            (kind, id) if id == kind.id || (kind, id) == (NODE6, LEAF6) => {
+            (kind, id) if id == kind.id || id == kind.leaf() => {
                 self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, published_words)
             }
             _ => {
@@ -270,9 +271,16 @@ impl<G: Grace> Builder<'_, G> {
         slots: Range<usize>,
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
-        let is_whole_leaf = self.nodes.kind == NODE6 && kind_of(old) == LEAF6 && slots.len() == 64;
+        let kind = self.nodes.kind;
+        let is_whole_leaf = kind_of(old) == kind.leaf() && slots.len() == 1 << kind.stride;
         if is_whole_leaf
-            && fill.codes_in_place(self.nodes.words, old, Prefix::truncated(addr, depth), published_words)
+            && fill.codes_in_place(
+                self.nodes.words,
+                kind,
+                old,
+                Prefix::truncated(addr, depth),
+                published_words,
+            )
         {
             return Ok(None);
         }
@@ -294,7 +302,7 @@ impl<G: Grace> Builder<'_, G> {
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<(), Error> {
         let kind = self.nodes.kind;
-        let is_leaf = kind == NODE6 && kind_of(old) == LEAF6;
+        let is_leaf = kind_of(old) == kind.leaf();
         if is_leaf && fill.kept.is_empty() {
             return Ok(());
         }

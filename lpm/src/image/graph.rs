@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::exact::{Entry, Hash};
 use super::layout::{
-    DIR_BITS, DIRECTORY, Kind, LEAF6, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS,
+    DIR_BITS, DIRECTORY, Kind, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS,
     RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
 };
 use super::runs::starts;
@@ -38,7 +38,7 @@ enum Keys {
 #[derive(Debug)]
 struct Way {
     keys: Keys,
-    /// A ref: value, 0 or node; a code of a leaf6 stands here as its value.
+    /// A ref: value, 0 or node; a code stands here as its value.
     entry: u32,
     /// The node that it leads to.
     to: Option<usize>,
@@ -333,7 +333,7 @@ impl Opener<'_> {
                 (field(offset_of!(Skip, len)) as u16, size_of::<Skip>() as u32, vec![next, others])
             }
             _ => {
-                let ways = self.bitmap(node, is_v4 && id == LEAF6);
+                let ways = self.bitmap(node, id == self.kind.leaf());
                 let units = walk::bitmap_units(entry, self.kind, ways.len() as u32);
                 (self.kind.stride, units * UNIT, ways)
             }
@@ -350,15 +350,15 @@ impl Opener<'_> {
         }
     }
 
-    /// The runs of a bitmap node; of a leaf6, what its codes stand for.
-    fn bitmap(&self, node: u32, is_leaf6: bool) -> Vec<Way> {
+    /// The runs of a bitmap node; of one with codes, what these stand for.
+    fn bitmap(&self, node: u32, is_coded: bool) -> Vec<Way> {
         let words = self.words;
         let bits = starts(words, node, self.kind);
         let slots = 1u32 << self.kind.stride;
         let firsts: Vec<u32> =
             (0..slots).filter(|slot| bits[*slot as usize / 64] >> (slot % 64) & 1 != 0).collect();
         let lasts = firsts.iter().skip(1).map(|first| first - 1).chain([slots - 1]);
-        let entry = |run: u32| match is_leaf6 {
+        let entry = |run: u32| match is_coded {
             true => {
                 let at = node + self.kind.refs + run;
                 let code = load(words, at & !3) >> (8 * (at % 4)) & 0xff;

@@ -136,6 +136,9 @@ pub const RANGES32_REFS: u32 = 4 * RANGES32_STARTS as u32;
 /// Key bits that a ranges32 node consumes.
 pub const RANGES32_BITS: u16 = 32;
 
+/// `TL_LEAF8`: a [`NODE8`] of values, each one byte.
+pub const LEAF8: u32 = 3;
+
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
@@ -173,6 +176,11 @@ impl Kind {
     /// The kind of the bitmap nodes of a table of this family.
     pub const fn of_family(family: u8) -> Self {
         if family == 4 { NODE6 } else { NODE8 }
+    }
+
+    /// The number in a ref's kind bits if all refs are values of the table's palette, a byte each.
+    pub const fn leaf(self) -> u32 {
+        if self.stride == NODE6.stride { LEAF6 } else { LEAF8 }
     }
 
     /// Size of a node of `runs` runs, in [`UNIT`]s.

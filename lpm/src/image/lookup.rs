@@ -141,7 +141,13 @@ impl<'a> Reader<'a> {
 
     /// Walks on from `entry`, reached by the first `depth` bits of `addr`, in a table that is not of IPv4.
     #[inline(never)]
-    pub(super) fn walk8<A: Address>(&self, mut entry: u32, addr: A, mut depth: u16) -> u32 {
+    pub(super) fn walk8<A: Address>(
+        &self,
+        palette: &Palette,
+        mut entry: u32,
+        addr: A,
+        mut depth: u16,
+    ) -> u32 {
         // The key bits that come next, and how many of them are the address's.
         let (mut key, mut known) = (addr.word_at(depth), 64);
         for _ in 0..=A::WIDTH.div_ceil(layout::NODE8.stride) {
@@ -177,6 +183,10 @@ impl<'a> Reader<'a> {
                         let starts = near64(node, 2 * part as usize);
                         let behind = words::count_ones(starts << (63 - bit), self.popcnt) as usize;
                         let run = (starts >> layout::NODE8_SLOTS) as usize + behind;
+                        if A::FAMILY == 6 && layout::kind_of(entry) == layout::LEAF8 {
+                            let code = near_code::<CODES8>(node, 0, run);
+                            return palette[code].load(Ordering::Acquire) & layout::VALUE_MAX;
+                        }
                         entry = near(node, layout::NODE8.refs as usize / 4 - 1 + run);
                         layout::NODE8.stride
                     }
@@ -375,7 +385,7 @@ impl<A: Address> TableReader<'_, A> {
                 let run = words::popcount(starts);
                 let kind = entry >> layout::REF_KIND_SHIFT;
                 if kind == LEAF6_REF {
-                    return self.palette[near_code(node, 0, run)].load(Ordering::Acquire);
+                    return self.palette[near_code::<CODES6>(node, 0, run)].load(Ordering::Acquire);
                 }
                 if kind == NODE6_REF {
                     entry = near(node, run + 1);
@@ -395,23 +405,34 @@ impl<A: Address> TableReader<'_, A> {
         const STRIDE: u32 = layout::NODE8.stride as u32;
         let (words, mut depth) = (self.reader.words, self.bits);
         let mut key = addr.word_at(0) << depth;
-        while entry >> layout::REF_KIND_SHIFT == NODE8_REF && depth <= 64 - STRIDE {
+        let is_bitmap = |entry: u32| match A::FAMILY {
+            6 => entry >> layout::REF_KIND_SHIFT & !2 == NODE8_REF,
+            _ => entry >> layout::REF_KIND_SHIFT == NODE8_REF,
+        };
+        while is_bitmap(entry) && depth <= 64 - STRIDE {
             let node = entry << 3;
             if node >= self.near_end {
                 break;
             }
             // SAFETY: the node begins before the guard, which is longer. The processor has the instruction.
-            entry = unsafe {
+            unsafe {
                 let node = words.get_unchecked(node as usize / 4..);
                 let (part, bit) = layout::node8_part((key >> 56) as u32);
                 let starts = near64(node, 2 * part as usize);
                 let run = (starts >> layout::NODE8_SLOTS) as usize + words::popcount(starts << (63 - bit));
-                near(node, layout::NODE8.refs as usize / 4 - 1 + run)
-            };
+                if A::FAMILY == 6 && entry >> layout::REF_KIND_SHIFT == LEAF8_REF {
+                    return self.palette[near_code::<CODES8>(node, 0, run)].load(Ordering::Acquire);
+                }
+                entry = near(node, layout::NODE8.refs as usize / 4 - 1 + run);
+            }
             key <<= STRIDE;
             depth += STRIDE;
         }
-        if entry & layout::REF_NODE == 0 { entry } else { self.reader.walk8(entry, addr, depth as u16) }
+        if entry & layout::REF_NODE == 0 {
+            entry
+        } else {
+            self.reader.walk8(self.palette, entry, addr, depth as u16)
+        }
     }
 
     /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
@@ -422,6 +443,12 @@ impl<A: Address> TableReader<'_, A> {
     }
 }
 
+/// Bytes before those of a leaf6.
+pub(super) const CODES6: u32 = layout::NODE6.refs;
+/// Bytes before those of a leaf8.
+pub(super) const CODES8: u32 = layout::NODE8.refs;
+/// The highest three bits of a ref to a leaf8.
+const LEAF8_REF: u32 = layout::node_ref(layout::LEAF8, 0) >> layout::REF_KIND_SHIFT;
 /// The highest three bits of a ref to a node8.
 const NODE8_REF: u32 = layout::node_ref(layout::NODE8.id, 0) >> layout::REF_KIND_SHIFT;
 /// The highest three bits of a ref to a node6.
@@ -476,7 +503,7 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
             let starts = near64(words, node) << (63 - (key >> 58));
             let run = words::count_ones(starts, reader.popcnt) as usize;
             if kind == layout::LEAF6 {
-                let value = palette[near_code(words, node, run)].load(Ordering::Acquire);
+                let value = palette[near_code::<CODES6>(words, node, run)].load(Ordering::Acquire);
                 return value & layout::VALUE_MAX;
             }
             entry = near(words, node + 1 + run);

@@ -1,6 +1,6 @@
 //! A bitmap node as the writer works on it: where runs start and what each holds.
 
-use super::layout::{Kind, LEAF6, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
+use super::layout::{Kind, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::palette::Palette;
 use super::words::{count_ones, has_popcnt, load64};
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ pub(crate) struct Runs {
     /// The ref of each run, unless that is ...
     refs: [u32; 256],
     /// ... a code of a palette.
-    codes: [u8; 64],
+    codes: [u8; 256],
     len: usize,
     is_coded: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// No runs yet.
     pub fn new() -> Self {
-        Self { starts: [0; 4], refs: [0; 256], codes: [0; 64], len: 0, is_coded: false }
+        Self { starts: [0; 4], refs: [0; 256], codes: [0; 256], len: 0, is_coded: false }
     }
 
     /// Forgets all runs.
@@ -141,12 +141,12 @@ impl Runs {
         }
     }
 
-    /// Reads the bitmap node that `entry` leads to; a leaf6's codes stay codes.
+    /// Reads the bitmap node that `entry` leads to; codes stay codes.
     pub fn read(&mut self, words: &[AtomicU32], entry: u32, kind: Kind) {
         let node = (entry & REF_OFFSET) * UNIT;
         self.starts = starts(words, node, kind);
         self.len = self.before(4);
-        self.is_coded = kind == NODE6 && kind_of(entry) == LEAF6;
+        self.is_coded = kind_of(entry) == kind.leaf();
         let at = ((node + kind.refs) / 4) as usize;
         if self.is_coded {
             let words = &words[at..at + self.len.div_ceil(4)];
@@ -270,9 +270,6 @@ impl Runs {
     pub fn encode(&mut self, palette: &Palette) -> bool {
         if self.is_coded {
             return true;
-        }
-        if self.len > self.codes.len() {
-            return false;
         }
         for (code, entry) in self.codes.iter_mut().zip(&self.refs[..self.len]) {
             let Some(found) = palette.code(*entry) else { return false };

@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::header::header;
 use super::layout::{
-    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE,
-    RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, SKIP_MAX,
-    Skip, TableHeader, UNIT, kind_of,
+    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LEAF8, LINE, NODE6, NODE8,
+    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP,
+    SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
@@ -107,7 +107,7 @@ struct Check<'a> {
 }
 
 const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "none"];
-const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "none"];
+const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "leaf8"];
 
 /// The name in `image.h` of a kind of nodes.
 pub(super) fn name(is_v4: bool, kind: u32) -> &'static str {
@@ -158,7 +158,7 @@ impl<'a> Check<'a> {
         let palette = field(offset_of!(TableHeader, palette));
         if !width_fits
             || u16::from(root_bits) != bits
-            || (palette != 0 && (palette != PALETTE as u32 || family != 4))
+            || (palette != 0 && (palette != PALETTE as u32 || family == 0))
             || field(offset_of!(TableHeader, fallback)) & REF_NODE != 0
         {
             return damaged("table header", at);
@@ -285,10 +285,11 @@ impl<'a> Check<'a> {
         self.counts[kind as usize] += 1;
         let bytes = match (is_v4, kind) {
             (true, RANGES) => self.ranges(at)?,
-            (_, 3) => return damaged("node kind in the ref", found),
+            (true, 3) => return damaged("node kind in the ref", found),
+            (false, LEAF8) if self.table.family != 6 => return damaged("node kind in the ref", found),
             (false, RANGES32) if self.table.family == 6 => return damaged("node kind in the ref", found),
-            (true, LEAF6) if !self.has_palette => {
-                return damaged("a leaf6 without a palette: the ref", found);
+            (_, id) if id == self.kind.leaf() && !self.has_palette => {
+                return damaged("a leaf without a palette: the ref", found);
             }
             (false, SKIP) => size_of::<Skip>() as u32,
             (false, RANGES32) => walk::ranges32_bytes(self.words, at),
@@ -297,7 +298,7 @@ impl<'a> Check<'a> {
         self.take(at, bytes.into(), found)?;
         self.table.node_bytes += u64::from(bytes.next_multiple_of(UNIT));
         match (is_v4, kind) {
-            (true, LEAF6 | RANGES) => Ok(()),
+            (true, LEAF6 | RANGES) | (false, LEAF8) => Ok(()),
             (false, SKIP) => self.skip(at, depth, steps),
             (false, RANGES32) => self.ranges32(at, depth, steps, part),
             _ => {
@@ -320,8 +321,8 @@ impl<'a> Check<'a> {
         {
             return damaged("run counts", at);
         }
-        let is_leaf = self.kind == NODE6 && kind == LEAF6;
-        Ok(if is_leaf { leaf_units(runs) * UNIT } else { self.kind.refs + 4 * runs })
+        let is_leaf = kind == self.kind.leaf();
+        Ok(if is_leaf { leaf_units(self.kind, runs) * UNIT } else { self.kind.refs + 4 * runs })
     }
 
     /// Bytes of the ranges node at `at`.

@@ -2,8 +2,8 @@
 
 use super::exact::Hash;
 use super::layout::{
-    DIR_BITS, EXACT, Kind, LEAF6, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES,
-    RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
+    DIR_BITS, EXACT, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES, RANGES32,
+    RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::starts;
 use super::space::Block;
@@ -14,14 +14,14 @@ use core::sync::atomic::AtomicU32;
 /// Size of a skip in units.
 pub(crate) const SKIP_UNITS: u32 = size_of::<Skip>() as u32 / UNIT;
 
-/// Size of a leaf6 of `runs` runs in units.
-pub(crate) const fn leaf_units(runs: u32) -> u32 {
-    (NODE6.refs + runs).div_ceil(UNIT)
+/// Size in units of a bitmap node of `runs` runs that are bytes.
+pub(crate) const fn leaf_units(kind: Kind, runs: u32) -> u32 {
+    (kind.refs + runs).div_ceil(UNIT)
 }
 
 /// Size in units of the bitmap node of `runs` runs that `entry` leads to.
 pub(crate) const fn bitmap_units(entry: u32, kind: Kind, runs: u32) -> u32 {
-    if kind.stride == NODE6.stride && kind_of(entry) == LEAF6 { leaf_units(runs) } else { kind.units(runs) }
+    if kind_of(entry) == kind.leaf() { leaf_units(kind, runs) } else { kind.units(runs) }
 }
 
 /// Runs of the bitmap node at byte offset `at`.
@@ -89,7 +89,7 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     let unit = entry & REF_OFFSET;
     let at = unit * UNIT;
     let units = match (kind, kind_of(entry)) {
-        (NODE6, LEAF6) => leaf_units(runs(words, at, kind)),
+        (_, id) if id == kind.leaf() => leaf_units(kind, runs(words, at, kind)),
         (NODE6, RANGES) => (RANGES_VALUES + 4 * ranges_values(words, at)).div_ceil(UNIT),
         (_, SKIP) => {
             own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);

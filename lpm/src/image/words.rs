@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::layout::{GUARD, NODE6, UNIT};
+use super::layout::{GUARD, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to. The language promises that for relaxed loads only; on these
@@ -81,16 +81,15 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
     unsafe { &*words.as_ptr().add(at).cast::<AtomicU64>() }.load(Ordering::Acquire)
 }
 
-/// Loads the byte of run `run`, counted from 1, of a leaf6 at word index `node`.
+/// Loads the byte of run `run`, counted from 1, of a leaf6 or leaf8 at word index `node`; their bytes begin behind `REFS`.
 ///
 /// # Safety
 ///
 /// As [`near`], for the word that the byte lies in.
 #[inline(always)]
-pub(super) unsafe fn near_code(words: &[AtomicU32], node: usize, run: usize) -> usize {
-    const CODES: usize = NODE6.refs as usize - 1;
+pub(super) unsafe fn near_code<const REFS: u32>(words: &[AtomicU32], node: usize, run: usize) -> usize {
     let at = node.wrapping_mul(4).wrapping_add(run);
-    debug_assert!(at.wrapping_add(CODES) / 4 < words.len());
+    debug_assert!(at.wrapping_add(REFS as usize - 1) / 4 < words.len());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // A writer may store the whole word meanwhile, and atomic accesses of different sizes must not race. To this processor, a load of one
     // byte is the load of its word. So it is what a load of the word and a shift may compile to, which the compiler does not see.
@@ -102,7 +101,7 @@ pub(super) unsafe fn near_code(words: &[AtomicU32], node: usize, run: usize) -> 
             code = lateout(reg) code,
             words = in(reg) words.as_ptr(),
             at = in(reg) at,
-            codes = const CODES,
+            codes = const REFS - 1,
             options(readonly, nostack, preserves_flags),
         );
         core::hint::assert_unchecked(code <= 0xff);
@@ -110,7 +109,7 @@ pub(super) unsafe fn near_code(words: &[AtomicU32], node: usize, run: usize) -> 
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     {
-        let at = at.wrapping_add(CODES);
+        let at = at.wrapping_add(REFS as usize - 1);
         // Of the shift the last five bits count: eight times the byte's place in the word.
         // SAFETY: the caller's promise.
         unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as usize & 0xff

@@ -158,7 +158,7 @@ impl Root {
         let count = 1usize << bits;
         let in_all = prefix_store.len() - plan.map_or(0, Plan::count);
         let all = || others(plan, prefix_store);
-        let has_palette = A::FAMILY == 4 && in_all > PALETTE_MIN;
+        let has_palette = A::FAMILY != 0 && in_all > PALETTE_MIN;
         let painted = || all().filter(|(prefix, _)| prefix.len() > 0).map(|(_, value)| value);
         let mut palette = has_palette.then(|| Palette::of(painted())).flatten().map(Box::new);
         let (mut cover, mut values) = (alloc::vec![0; count], alloc::vec![0; count]);

@@ -132,6 +132,31 @@ impl Kind for Ipv6 {
     }
 }
 
+/// IPv6 prefixes with few values, as [`Few`].
+pub struct Few6;
+
+impl Kind for Few6 {
+    type Key = u128;
+    const NAME: &'static str = "few6";
+    const NODES: &'static [&'static str] = &["node8", "leaf8", "skip"];
+
+    fn key(addr: u32) -> u128 {
+        Ipv6::key(addr)
+    }
+
+    fn prefix(prefix: Prefix<u32>) -> Prefix<u128> {
+        Ipv6::prefix(prefix)
+    }
+
+    fn value(prefix: Prefix<u32>, version: u32) -> u32 {
+        Few::value(prefix, version)
+    }
+
+    fn belongs(addr: u32, found: u32) -> bool {
+        Few::belongs(addr, found)
+    }
+}
+
 /// IPv6 prefixes of 96 to 128 bits: the longest stand in a hash table, and what covers them below the root.
 pub struct Hashed;
 

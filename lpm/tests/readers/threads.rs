@@ -1,6 +1,6 @@
 //! Readers in threads of the writer's process.
 
-use crate::stress::{self, Churn, Distinct, Few, Hashed, Ipv6, Kind, Notes, Random};
+use crate::stress::{self, Churn, Distinct, Few, Few6, Hashed, Ipv6, Kind, Notes, Random};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -85,6 +85,7 @@ fn threads_never_see_a_wrong_answer() {
 #[test]
 fn threads_never_see_a_wrong_answer_of_a_palette() {
     assert_eq!(wrong::<Few>(4), 0);
+    assert_eq!(wrong::<Few6>(3), 0);
 }
 
 #[test]

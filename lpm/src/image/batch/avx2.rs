@@ -4,7 +4,7 @@
 use super::super::layout::{
     LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
 };
-use super::super::lookup::TableReader;
+use super::super::lookup::{CODES6, TableReader};
 use super::super::words::{ahead, near, near_code, near64, ones, popcount};
 use crate::Address;
 use core::arch::x86_64::*;
@@ -160,7 +160,7 @@ impl<A: Address> TableReader<'_, A> {
         unsafe {
             let run = popcount(near64(words, node).wrapping_shl(behind));
             if IS_CODED {
-                self.palette[near_code(words, node, run)].load(Ordering::Acquire)
+                self.palette[near_code::<CODES6>(words, node, run)].load(Ordering::Acquire)
             } else {
                 near(words, node + run + 1)
             }

@@ -1,9 +1,9 @@
 //! Batches of IPv6. All addresses of a batch go down together, a node8 each, so that the processor waits for many loads at once. Few come
 //! to a node of another kind; they go on one by one.
 
-use super::super::layout::{NODE8, NODE8_SLOTS, REF_OFFSET, REPLACED, node_ref, node8_part};
-use super::super::lookup::TableReader;
-use super::super::words::{ahead, near, near64, ones, popcount};
+use super::super::layout::{LEAF8, NODE8, NODE8_SLOTS, REF_OFFSET, REPLACED, node_ref, node8_part};
+use super::super::lookup::{CODES8, TableReader};
+use super::super::words::{ahead, near, near_code, near64, ones, popcount};
 use crate::Address;
 use core::sync::atomic::Ordering;
 
@@ -36,10 +36,20 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     }
     loop {
         for i in ones::<N>(core::mem::take(&mut left.others)) {
-            values[i] = table.reader.walk8(values[i], addrs[i], depth as u16);
+            values[i] = table.reader.walk8(table.palette, values[i], addrs[i], depth as u16);
         }
-        if left.usual == 0 || depth > DEEPEST {
+        if left.usual | left.leaves == 0 || depth > DEEPEST {
             break;
+        }
+        for i in ones::<N>(core::mem::take(&mut left.leaves)) {
+            let (part, bit) = node8_part((keys[i] >> 56) as u32);
+            let node = values[i].wrapping_sub(node_ref(LEAF8, 0)) as usize * 2;
+            // SAFETY: as below.
+            values[i] = unsafe {
+                let starts = near64(words, node + 2 * part as usize);
+                let run = (starts >> NODE8_SLOTS) as usize + popcount(starts << (63 - bit));
+                table.palette[near_code::<CODES8>(words, node, run)].load(Ordering::Acquire)
+            };
         }
         let now = core::mem::take(&mut left.usual);
         depth += u32::from(NODE8.stride);
@@ -57,8 +67,8 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
             left.add(i, values[i], end);
         }
     }
-    for i in ones::<N>(left.usual) {
-        values[i] = table.reader.walk8(values[i], addrs[i], depth as u16);
+    for i in ones::<N>(left.usual | left.leaves) {
+        values[i] = table.reader.walk8(table.palette, values[i], addrs[i], depth as u16);
     }
     // After all that was looked at; see `TableReader::lookup`.
     let fallback = table.fallback();
@@ -75,6 +85,8 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
 struct Left {
     /// At a node8 inside the image.
     usual: u64,
+    /// At a leaf8.
+    leaves: u64,
     /// At anything else.
     others: u64,
 }
@@ -84,6 +96,8 @@ impl Left {
     fn add(&mut self, i: usize, entry: u32, end: u32) {
         let is_usual = u64::from(entry.wrapping_sub(node_ref(NODE8.id, 0)) < end);
         self.usual |= is_usual << i;
-        self.others |= (u64::from(entry >> 31) & !is_usual) << i;
+        let is_leaf = u64::from(entry.wrapping_sub(node_ref(LEAF8, 0)) < end);
+        self.leaves |= is_leaf << i;
+        self.others |= (u64::from(entry >> 31) & !(is_usual | is_leaf)) << i;
     }
 }
