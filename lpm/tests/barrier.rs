@@ -135,7 +135,8 @@ fn the_fallback_is_loaded_after_the_walk() {
         let mut text = fs::read_to_string(file.path()).unwrap();
         if file.file_name() == "lpm.h" {
             let from = text.find("asm volatile(TL_AFTER_NOTE").unwrap();
-            let to = from + text[from..].find("fallback)").unwrap() + "fallback)".len();
+            let last = "tl_value |= TL_REPLACED";
+            let to = from + text[from..].find(last).unwrap() + last.len();
             let branch = "if (!tl_value) { asm volatile(TL_AFTER_NOTE : \"+r\"(tl_value)); \\\n \
                           tl_value = TL_TABLE_FIELD(base, (word) + tl_value, fallback); } (void)tl_after";
             text.replace_range(from..to, branch);

@@ -74,6 +74,18 @@ __u64 tl_test_match(const void *image, __u64 size, __u32 id, __u32 bits)
 	return (__u64)match.value << 32 | match.len;
 }
 
+/* The first loads of tl_lookup4_n and tl_lookup6_n: the root's ref for an address. */
+__u32 tl_test_root4(const void *image, __u64 size, __u32 word, __u32 addr)
+{
+	return tl_root4((struct tl_view){image, size}, word, addr);
+}
+
+/* The rest of tl_lookup4_n. */
+__u32 tl_test_finish4(const void *image, __u64 size, __u32 id, __u32 word, __u32 ref, __u32 addr)
+{
+	return tl_finish4((struct tl_view){image, size}, id, word, ref, addr);
+}
+
 /* Layout facts in the order header.rs expects them. */
 const __u64 tl_test_layout[] = {
     TL_IMAGE_MAGIC,

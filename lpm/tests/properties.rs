@@ -251,7 +251,7 @@ fn every_prefix_set_of_three_bits_ipv4() {
     for at in [0, 6, 12, 16, 22, 29] {
         kinds.append(&mut exhaustive::<u32>(at, &[]));
     }
-    // So many hosts that there is a hash table, which takes those of the universe as well.
+    // So many hosts take a hash table, which has those of the universe as well.
     let hosts: Vec<_> = (8..80).map(|n| (Prefix::host(n << 8 | n), n + 20)).collect();
     kinds.append(&mut exhaustive::<u32>(29, &hosts));
     assert_eq!(kinds, BTreeSet::from(["bucket", "node6", "ranges"]));

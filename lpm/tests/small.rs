@@ -34,7 +34,7 @@ struct Shape {
 impl Shape {
     /// Of the image. Miri looks at a whole image wherever a reference to it is made, so that it must be small.
     fn chunks(&self) -> usize {
-        if self.count > 1000 { 16 } else { 2 }
+        if self.count > 1000 { 32 } else { 2 }
     }
 
     fn prefix<A: Sample>(&self, random: &mut Random) -> Prefix<A> {

@@ -335,7 +335,7 @@ fn every_answer_belongs_to_a_state() {
 }
 
 #[test]
-fn a_larger_root_that_does_not_fit_iswriting_without() {
+fn a_larger_root_that_does_not_fit_is_done_without() {
     let mut image = Image::create(HeapMemory::new(3 << 16), NoReaders::default(), 1).unwrap();
     let small = |from: u32, to: u32| (from..to).map(|n| (Prefix::truncated(n << 8, 31), n + 1));
     let mut table = Table::create(&mut image, 0, small(0, 4000)).unwrap();

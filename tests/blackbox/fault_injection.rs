@@ -195,7 +195,7 @@ fn a_full_image_leads_nowhere_else() {
     bed.sink.ip("addr add 10.50.0.1/32 dev lo");
     let routes = |gateway: &str| -> String {
         let address = |n: u32| std::net::Ipv4Addr::from(0x1400_0000 + (n << 7));
-        (0..22_000).map(|n| format!("route replace {}/32 via {gateway} table 100\n", address(n))).collect()
+        (0..30_000).map(|n| format!("route replace {}/32 via {gateway} table 100\n", address(n))).collect()
     };
     bed.node.ip_batch(&[], &routes("10.1.0.2")).ok();
     let daemon = Daemon::start(&bed.node, &format!("{DEVICES} --image 1M --receive-buffer 4096"));

@@ -126,15 +126,18 @@ impl Walk<'_> {
         if value != 0 { value } else { fallback }
     }
 
-    /// What the hash table says of the table whose header is at `header`, if it has one; 0 = nothing.
+    /// The value in the hash table of the table whose header is at `header`; 0 = none.
     fn hashed(&self, header: u32, address: u32, recorder: &mut Recorder) -> u32 {
         let field = |field: usize| header + field as u32;
         let keys = self.load(field(offset_of!(TableHeader, key_family)), recorder) as u8;
+        if keys & layout::EXACT == 0 {
+            return 0;
+        }
         let key = u64::from(address) << 32;
         let mut field64 = |at: usize| self.load64(field(at), recorder);
         let (mask, first) = (field64(offset_of!(TableHeader, mask)), field64(offset_of!(TableHeader, first)));
         let hash = key.wrapping_mul(field64(offset_of!(TableHeader, multiplier)));
-        if keys & layout::EXACT == 0 || key & mask != first {
+        if key & mask != first {
             return 0;
         }
         let exact = self.load(field(offset_of!(TableHeader, exact)), recorder);

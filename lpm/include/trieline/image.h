@@ -77,7 +77,8 @@ struct tl_table {
 	__u32 reserved[2];
 };
 
-/* Set in `key_family`. The hash table stays where it is for as long as the root. */
+/* Set in `key_family`. The hash table stays where it is for as long as the root. A reader that keeps the place
+ * of either looks for TL_REPLACED after each lookup, also of a key that it found. */
 #define TL_EXACT 0x80u
 
 /* Directory word. */
@@ -186,10 +187,10 @@ struct tl_skip {
  *
  *   keys of 1 .. 48 bits    hi * multiplier[0]
  *   keys of 49 .. 128 bits  hi * multiplier[0] + lo * multiplier[1]
- *   longer ones             there is no hash table
+ *   longer ones             none: such a table has no hash table
  *
- * A word with TL_REF_NODE leads to a bucket of 2^k entries, k being in bits 30..29 and the offset in bits
- * 28..0, in units of 8 bytes. Other words: no key is there. They hold a number that is another each time.
+ * A word with TL_REF_NODE leads to a bucket of 2^k entries. Bits 30..29 are k, bits 28..0 the offset in units
+ * of 8 bytes. Other words: no key is there. They hold a number that is another each time.
  *
  * Of keys of up to 48 bits, a bucket is tl_entry[2^k]. The hash is a permutation of such keys, and what the
  * word's number does not tell of it fits 32 bits. Of longer keys, a bucket has the keys, then the values:

@@ -73,16 +73,23 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 #define TL_AFTER_NOTE ""
 #endif
 
-/* The answer for the table of directory word `word`, or TL_REPLACED. `exact` is what its hash table says, in
- * which the key has `tl_place`, and `walk` what its nodes say. */
+/* The answer for the table of directory word `word`, a variable; with TL_REPLACED if it may belong to no state.
+ * `exact` is what its hash table says, in which the key has `tl_place`, and `walk` what its nodes say. */
 #define TL_ANSWER(base, word, family, bits, exact, walk)                                                     \
 	({                                                                                                   \
 		__u32 tl_value = 0, tl_keys = (word) ? TL_KEYS(base, word) : 0;                              \
 		__u64 tl_place = 0;                                                                          \
                                                                                                              \
 		if ((bits) <= TL_EXACT_WIDEST && tl_keys == ((bits) << 16 | (family) | TL_EXACT)) {          \
+			__u32 tl_seen, tl_same;                                                              \
+                                                                                                             \
 			tl_value = (exact);                                                                  \
 			tl_keys = (bits) << 16 | (family);                                                   \
+			/* Nothing, but no compiler knows: no CPU begins the walk before the key's word is   \
+			 * loaded. */                                                                        \
+			tl_seen = tl_same = (__u32)tl_place;                                                 \
+			asm volatile("" : "+r"(tl_seen), "+r"(tl_same));                                     \
+			(word) += tl_seen & ~tl_same;                                                        \
 		}                                                                                            \
 		if (!tl_value && tl_keys == ((bits) << 16 | (family))) {                                     \
 			__u32 tl_after = tl_value = (walk);                                                  \
@@ -90,11 +97,11 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 			/* Added to the address, so that no CPU loads what follows before the walk. Here and \
 			 * not in the branch: there the compiler knows that it is 0, and adds a constant. */ \
 			asm volatile(TL_AFTER_NOTE : "+r"(tl_after));                                        \
+			if (!tl_value)                                                                       \
+				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \
 			if (tl_place && tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) !=       \
 					    (__u32)tl_place)                                                 \
-				tl_value = TL_REPLACED;                                                      \
-			else if (!tl_value)                                                                  \
-				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \
+				tl_value |= TL_REPLACED;                                                     \
 		}                                                                                            \
 		tl_value;                                                                                    \
 	})
@@ -191,13 +198,14 @@ TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64
 /*
  * Several lookups, of source and destination, of outer and inner header: `n` is a constant, 2 to 8. The first
  * loads of all are made before the first is waited for. The rest of each is one function for all, so that
- * the program stays small. `value` may be what `id` was.
+ * the program stays small. A key's word comes before the root's, so a root that was loaded before is not used
+ * if there is a hash table. `value` may be what `id` was.
  */
 TL_APART(tl_finish4, __u32 id, __u32 word, __u32 ref, __u32 addr)
 {
 	TL_APART_BASE;
 	__u32 value = TL_ANSWER(base, word, 4, 32u, tl_exact(base, word, 32, (__u64)addr << 32, 0, &tl_place),
-				tl_walk4(base, word, ref, addr));
+				tl_walk4(base, word, tl_place ? tl_root4(base, word, addr) : ref, addr));
 
 	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
 }
@@ -229,7 +237,7 @@ TL_APART(tl_finish6, __u32 id, __u32 word, __u32 ref, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
 	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
-				tl_walk6(base, word, ref, hi, lo));
+				tl_walk6(base, word, tl_place ? tl_root(base, word, hi) : ref, hi, lo));
 
 	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
 }

@@ -3,8 +3,9 @@
 use super::error::Error;
 use super::exact::{self, Exact};
 use super::layout::{
-    Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
-    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
+    BUCKET, Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
+    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_KIND_SHIFT, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
+    node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
@@ -345,6 +346,25 @@ impl<G: Grace> Nodes<'_, G> {
             self.put(block, word, value);
         }
         Ok(node_ref(RANGES32, block.at))
+    }
+
+    /// A bucket of these entries, 1 to [`BUCKET`]; returns the word that leads to it.
+    pub fn bucket(&mut self, hash: &exact::Hash, entries: &[exact::Entry]) -> Result<u32, Error> {
+        debug_assert!((1..=BUCKET).contains(&entries.len()));
+        let log = entries.len().next_power_of_two().trailing_zeros();
+        let block = self.allocate(exact::Hash::units(hash.is_short(), log))?;
+        let unused = core::iter::repeat(&([0; 2], 0));
+        for (at, (name, value)) in entries.iter().chain(unused).take(1 << log).enumerate() {
+            if hash.is_short() {
+                self.put(block, 2 * at, name[0] as u32);
+                self.put(block, 2 * at + 1, *value);
+            } else {
+                let halves = name.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
+                halves.enumerate().for_each(|(half, word)| self.put(block, 4 * at + half, word));
+                self.put(block, (4 << log) + at, *value);
+            }
+        }
+        Ok(REF_NODE | log << REF_KIND_SHIFT | block.at)
     }
 
     /// A skip of the bits of `addr` from `depth` to `end`, with `next` behind it.

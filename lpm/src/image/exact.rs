@@ -1,11 +1,8 @@
 //! The hash table of a table's prefixes of full length: how a key is hashed, and what a bucket holds. `image.h` describes it.
 
-use super::build::Nodes;
-use super::error::Error;
-use super::layout::{BUCKET, EXACT_SHORT, EXACT_WIDEST, REF_KIND_SHIFT, REF_NODE, REF_OFFSET, UNIT, kind_of};
+use super::layout::{EXACT_SHORT, EXACT_WIDEST, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::space::Block;
-use super::words::{near, near64};
-use crate::{Address, Grace, Prefix};
+use crate::{Address, Prefix};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The first 128 bits of a key, those past its end being 0.
@@ -46,6 +43,7 @@ impl Hash {
         self.bits >= 1
             && self.key_bits <= EXACT_WIDEST
             && (!self.is_short() || self.key_bits <= self.bits + u32::BITS as u16)
+            && (!self.is_short() || self.multiplier[0] % 2 == 1)
             && self.first & !self.mask == 0
     }
 
@@ -98,32 +96,6 @@ impl Hash {
         if is_short { 1 << log } else { (20u32 << log).div_ceil(UNIT) }
     }
 
-    /// The value that the bucket of `word` has for a key of this name; 0 = none.
-    ///
-    /// # Safety
-    ///
-    /// The bucket begins before the first unit of the guard.
-    #[inline(always)]
-    pub unsafe fn find(&self, words: &[AtomicU32], word: u32, name: Key) -> u32 {
-        let (node, log) = ((word & REF_OFFSET) as usize * 2, kind_of(word));
-        for at in 0..1usize << log {
-            // SAFETY: no bucket is longer than the guard.
-            unsafe {
-                if self.is_short() {
-                    let entry = near64(words, node + 2 * at);
-                    if entry & u64::from(u32::MAX) == name[0] {
-                        return (entry >> 32) as u32;
-                    }
-                } else if near64(words, node + 4 * at) == name[0]
-                    && near64(words, node + 4 * at + 2) == name[1]
-                {
-                    return near(words, node + (4 << log) + at);
-                }
-            }
-        }
-        0
-    }
-
     /// The entries of the bucket of `word`, without the unused ones.
     pub fn entries(&self, words: &[AtomicU32], word: u32) -> impl Iterator<Item = Entry> {
         let (node, log) = ((word & REF_OFFSET) as usize * 2, kind_of(word));
@@ -156,6 +128,8 @@ pub(crate) struct Exact {
     pub slots: u32,
     /// Keys in it.
     pub count: usize,
+    /// After the change under way it has every prefix of full length that it takes.
+    pub has_all: bool,
     /// What the word of the next bucket that goes will hold, so that it is not what it was before.
     pub vacated: u32,
 }
@@ -174,36 +148,17 @@ impl Exact {
 
     /// Whether it has this prefix, or will have it with the keys that are `arriving`, which are in order.
     pub fn has<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>, arriving: &[Key]) -> bool {
-        self.place(prefix).is_some_and(|(word, name)| {
-            let key = key(prefix.addr(), self.hash.key_bits);
-            arriving.binary_search(&key).is_ok() || self.entries(words, word).any(|(found, _)| found == name)
-        })
+        let key = key(prefix.addr(), self.hash.key_bits);
+        if prefix.len() != self.hash.key_bits || !self.hash.takes(key) {
+            return false;
+        }
+        let is_in = |(word, name)| self.entries(words, word).any(|(found, _)| found == name);
+        self.has_all || arriving.binary_search(&key).is_ok() || self.place(prefix).is_some_and(is_in)
     }
 
     /// The entries of the bucket that the word at index `word` leads to.
     pub fn entries(&self, words: &[AtomicU32], word: usize) -> impl Iterator<Item = Entry> {
         self.hash.entries(words, words[word].load(Ordering::Relaxed))
-    }
-}
-
-impl<G: Grace> Nodes<'_, G> {
-    /// A bucket of these entries, 1 to [`BUCKET`]; returns the word that leads to it.
-    pub fn bucket(&mut self, hash: &Hash, entries: &[Entry]) -> Result<u32, Error> {
-        debug_assert!((1..=BUCKET).contains(&entries.len()));
-        let log = entries.len().next_power_of_two().trailing_zeros();
-        let block = self.allocate(Hash::units(hash.is_short(), log))?;
-        let unused = core::iter::repeat(&([0; 2], 0));
-        for (at, (name, value)) in entries.iter().chain(unused).take(1 << log).enumerate() {
-            if hash.is_short() {
-                self.put(block, 2 * at, name[0] as u32);
-                self.put(block, 2 * at + 1, *value);
-            } else {
-                let halves = name.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
-                halves.enumerate().for_each(|(half, word)| self.put(block, 4 * at + half, word));
-                self.put(block, (4 << log) + at, *value);
-            }
-        }
-        Ok(REF_NODE | log << REF_KIND_SHIFT | block.at)
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Reader<'a> {
 /// Words of a table's header.
 const HEADER: usize = size_of::<TableHeader>() / 4;
 
-/// Default routes that may change under one lookup before it takes what it finds. (A thread can be held up, so more than the C
+/// Default routes that may change under one lookup, or keys that may come beside its own, before it takes what it finds. (A thread can be held up, so more than the C
 /// header allows.)
 const TRIES: u32 = 64;
 
@@ -273,8 +273,11 @@ impl<'a> Exact<'a> {
     /// The place of a key; None if it has none.
     #[inline(always)]
     pub fn place(&self, key: Key) -> Option<Place<'a>> {
+        if !self.has_any() || !self.hash.takes(key) {
+            return None;
+        }
         let hash = self.hash.of(key);
-        let slot = self.slots.get(self.hash.slot(hash)).filter(|_| self.hash.takes(key))?;
+        let slot = self.slots.get(self.hash.slot(hash))?;
         Some(Place { slot, name: self.hash.name(key, hash) })
     }
 
@@ -284,8 +287,21 @@ impl<'a> Exact<'a> {
         if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= reader.end {
             return 0;
         }
-        // SAFETY: the bucket begins before the guard.
-        unsafe { self.hash.find(reader.words, word, name) & layout::VALUE_MAX }
+        let (node, log) = ((word & layout::REF_OFFSET) as usize * 2, layout::kind_of(word));
+        for at in 0..1usize << log {
+            // SAFETY: the bucket begins before the guard, and none is longer.
+            unsafe {
+                if self.hash.is_short() {
+                    let entry = near64(reader.words, node + 2 * at);
+                    if entry & u64::from(u32::MAX) == name[0] {
+                        return (entry >> 32) as u32 & layout::VALUE_MAX;
+                    }
+                } else if [0, 2].map(|half| near64(reader.words, node + 4 * at + half)) == name {
+                    return near(reader.words, node + (4 << log) + at) & layout::VALUE_MAX;
+                }
+            }
+        }
+        0
     }
 }
 
@@ -328,7 +344,7 @@ impl<A: Address> TableReader<'_, A> {
         if let Some(place) = place {
             let value = self.exact.find(&self.reader, seen, place.name);
             if value != 0 {
-                return Some(value);
+                return (!self.is_replaced()).then_some(value);
             }
         }
         let (found, fallback) = (self.find(addr), self.fallback());
@@ -433,6 +449,12 @@ impl<A: Address> TableReader<'_, A> {
         } else {
             self.reader.walk8(self.palette, entry, addr, depth as u16)
         }
+    }
+
+    /// Whether another table is there.
+    #[inline(always)]
+    pub(super) fn is_replaced(&self) -> bool {
+        self.fallback() & layout::REPLACED != 0
     }
 
     /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.

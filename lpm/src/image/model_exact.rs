@@ -51,14 +51,22 @@ struct Protocol {
     numbers: bool,
     /// A key comes before its cover goes, and goes after its cover has come.
     orders: bool,
+    /// The reader's first load of the key's word.
+    first: Ordering,
     /// The reader's load of the cover.
     load: Ordering,
     /// The writer's store of the cover.
     store: Ordering,
 }
 
-const PRODUCT: Protocol =
-    Protocol { looks_again: true, numbers: true, orders: true, load: Acquire, store: Release };
+const PRODUCT: Protocol = Protocol {
+    looks_again: true,
+    numbers: true,
+    orders: true,
+    first: Acquire,
+    load: Acquire,
+    store: Release,
+};
 
 /// The answers of each state; the first has a cover of value 1 and no key.
 fn states(steps: &[Step]) -> Vec<u32> {
@@ -74,7 +82,7 @@ fn states(steps: &[Step]) -> Vec<u32> {
 impl Table {
     fn lookup(&self, protocol: Protocol) -> u32 {
         loop {
-            let seen = self.key.load(Acquire);
+            let seen = self.key.load(protocol.first);
             if seen & THERE != 0 {
                 return seen & !THERE;
             }
@@ -183,6 +191,12 @@ fn it_fails_where_a_key_goes_before_its_cover_comes() {
 #[should_panic(expected = "in states")]
 fn it_fails_where_the_word_is_looked_at_again_before_the_walk() {
     check(Protocol { load: Relaxed, ..PRODUCT }, SEQUENCES[0]);
+}
+
+#[test]
+#[should_panic(expected = "in states")]
+fn it_fails_where_the_walk_begins_before_the_word_is_seen() {
+    check(Protocol { first: Relaxed, ..PRODUCT }, SEQUENCES[3]);
 }
 
 #[test]

@@ -223,6 +223,20 @@ impl<'a> Check<'a> {
             for value in (first..).step_by(step).take(1 << log) {
                 self.value(load(self.words, value), value)?;
             }
+            let entries: Vec<_> = hash.entries(self.words, load(self.words, found)).collect();
+            let used = (first..).step_by(step).take(1 << log).filter(|at| load(self.words, *at) != 0).count();
+            let slot = ((found - slots) / 4) as usize;
+            let is_own = |name| {
+                let key = hash.key(slot, name);
+                hash.takes(key) && hash.slot(hash.of(key)) == slot
+            };
+            let is_single = |name| entries.iter().filter(|(other, _)| *other == name).count() == 1;
+            if entries.is_empty()
+                || entries.len() != used
+                || !entries.iter().all(|(name, _)| is_own(*name) && is_single(*name))
+            {
+                return damaged("bucket", at);
+            }
             buckets += 1;
         }
         self.table.steps = self.table.steps.max(1);

@@ -137,7 +137,7 @@ pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(B
     visit(root_block(words, word));
 }
 
-/// The byte offset of the words of the hash table of the table whose root is at byte offset `root`, and its hash; None if it has none.
+/// The hash table of the table whose root is at byte offset `root`: the byte offset of its words, and its hash. None: it has none.
 pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
     let field = |at: usize| header(words, root, at);
     let field64 = |at: usize| load64(words, root - size_of::<TableHeader>() as u32 + at as u32);

@@ -73,7 +73,7 @@ pub(super) fn ahead(words: &[AtomicU32], at: usize) {
 /// As [`near`], for both words. An image begins at a multiple of eight bytes ([`crate::Memory`]).
 ///
 /// Two accesses of different sizes must not race. None does: only words that never change while a reader can find them (starts of
-/// runs, hosts) are loaded so. The word that leads to them was stored (release) after them.
+/// runs, buckets) are loaded so. The word that leads to them was stored (release) after them.
 #[inline(always)]
 pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
     debug_assert!(words.get(at..).is_some_and(|rest| rest.len() > 1) && at.is_multiple_of(2));

@@ -3,7 +3,7 @@
 use super::Table;
 use super::check_value;
 use super::exact;
-use super::root::{HOSTS_FROM, Root, root_bits, slots_of};
+use super::root::{DEEP_FROM, Root, root_bits, slots_of, weight};
 use crate::image::Error;
 use crate::image::exact::key;
 use crate::image::layout::{LINE, TableHeader, UNIT};
@@ -175,15 +175,17 @@ impl<A: Address> Table<A> {
         is_much: bool,
     ) -> Result<Published, Error> {
         // With a hash table, few are left that are so long.
-        let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > HOSTS_FROM;
+        let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > DEEP_FROM;
         let is_deep = self.root.exact.is_none() && changes.others.iter().any(is_long);
-        let (len, others) = (self.prefix_store.len(), self.root.others(&self.prefix_store));
+        let len = self.prefix_store.len();
+        let keys = changes.keys(&self.root);
+        let weight = weight(len - keys, keys);
         // One that did not fit is tried again when there is twice as much to gain.
         let may_grow = len >= 2 * self.refused_at;
         let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
         let is_outgrown = may_grow
-            && (self.root.bits < root_bits::<A>(others / 2, is_deep) || self.is_short_of_words())
-            || may_shrink && self.is_too_large(others);
+            && (self.root.bits < root_bits::<A>(weight / 2, is_deep) || self.is_short_of_words(keys))
+            || may_shrink && self.is_too_large(weight);
         // The fallback and words change one after the other, so that a lookup could meet a state that never was. Together they change only
         // with a new root. (Not so removals: see `publish`.)
         let only_whole = self.is_withdrawn || changes.has_more_than_fallback() && !changes.is_removal();
@@ -207,18 +209,19 @@ impl<A: Address> Table<A> {
         self.publish(image, changes).map(|()| Published::Words)
     }
 
-    /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet.
-    fn is_short_of_words(&self) -> bool {
-        self.full >= self.root.full + self.root.full / 2 + 2
+    /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet. It holds `keys` now.
+    fn is_short_of_words(&self, keys: usize) -> bool {
+        let many = self.root.full / 2 + 2;
+        (self.full >= self.root.full + many || self.full - keys >= self.root.full_below + many)
             && (self.root.exact.is_some()
                 || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
     }
 
-    /// Whether a new root for `others` or a new hash table would be much smaller.
-    fn is_too_large(&self, others: usize) -> bool {
+    /// Whether a new root for prefixes of this [`weight`] or a new hash table would be much smaller.
+    fn is_too_large(&self, weight: usize) -> bool {
         const MUCH: usize = 8;
         let is_exact_large = self.root.exact.as_ref().is_some_and(|exact| exact.hash.bits > 10);
-        self.root.bits > root_bits::<A>(MUCH * others, true)
+        self.root.bits > root_bits::<A>(MUCH * weight, true)
             || is_exact_large && MUCH * self.full < self.root.full
     }
 
@@ -239,14 +242,19 @@ impl<A: Address> Table<A> {
         image: &mut Image<M, G>,
         changes: Changes<'_, A>,
     ) -> Result<(), Error> {
+        let keys = changes.keys(&self.root);
+        let has_all = self.full == keys;
         let Self { prefix_store, root, published_words, key_bits, .. } = self;
+        if let Some(exact) = &mut root.exact {
+            exact.has_all = has_all;
+        }
         let mut builder = image.builder::<A>(root.pool, root.palette.as_deref(), root.exact.as_ref());
         published_words.clear();
         let has_fallback = changes.others.first().is_some_and(|first| first.prefix.len() == 0);
         let (of_fallback, others) = changes.others.split_at(usize::from(has_fallback));
         let is_alone = others.is_empty() && changes.exact.is_empty();
         debug_assert!(of_fallback.is_empty() || is_alone || changes.is_removal());
-        let (mut copy, mut late, mut after) = (None, Vec::new(), None);
+        let (mut copy, mut late, mut vacated) = (None, Vec::new(), None);
         let mut build = || {
             if !of_fallback.is_empty() && is_alone {
                 match builder.nodes.allocate(root.units()) {
@@ -260,7 +268,7 @@ impl<A: Address> Table<A> {
                 let arriving = changes.exact.iter().filter(|change| change.old.is_none());
                 builder.nodes.arriving.extend(arriving.map(|change| key(change.prefix.addr(), *key_bits)));
                 published_words.extend(swings.early);
-                (late, after) = (swings.late, Some(swings.after));
+                (late, vacated) = (swings.late, Some(swings.vacated));
             }
             let mut rest = others;
             while let Some(first) = rest.first() {
@@ -313,8 +321,8 @@ impl<A: Address> Table<A> {
             builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
         }
         builder.publish(published_words);
-        if let (Some(exact), Some(after)) = (&mut root.exact, after) {
-            (exact.vacated, exact.count) = after;
+        if let (Some(exact), Some(vacated)) = (&mut root.exact, vacated) {
+            (exact.vacated, exact.count) = (vacated, keys);
         }
         let bits = root.bits;
         others
@@ -387,6 +395,13 @@ impl<'a, A: Address> Changes<'a, A> {
 
     fn is_removal(&self) -> bool {
         self.all().all(|change| change.new.is_none())
+    }
+
+    /// Keys that the hash table of `root` has after these changes.
+    fn keys(&self, root: &Root) -> usize {
+        let come = self.exact.iter().filter(|change| change.old.is_none()).count();
+        let go = self.exact.iter().filter(|change| change.new.is_none()).count();
+        root.exact.as_ref().map_or(0, |exact| exact.count + come - go)
     }
 
     /// Whether the fallback changes, and something else.

@@ -161,7 +161,7 @@ impl Plan {
             builder.nodes.words[slots as usize / 4 + slot].store(word, Ordering::Relaxed);
             from = *until;
         }
-        Ok(Exact { hash: *hash, slots, count: self.count(), vacated: 1 })
+        Ok(Exact { hash: *hash, slots, count: self.count(), has_all: false, vacated: 1 })
     }
 
     /// Those that find room.
@@ -231,8 +231,8 @@ pub(super) struct Swings {
     pub early: Vec<PublishedWord>,
     /// Of keys that go. They are published after the words of shorter prefixes, which may come.
     pub late: Vec<PublishedWord>,
-    /// What [`Exact::vacated`] will be, and [`Exact::count`].
-    pub after: (u32, usize),
+    /// [`Exact::vacated`] after the change.
+    pub vacated: u32,
 }
 
 /// Builds what `changes`, all of prefixes that `exact` has or will have, make of it.
@@ -247,12 +247,11 @@ pub(super) fn change<A: Address, G: Grace>(
     });
     let mut keyed: Vec<_> = keyed.collect();
     keyed.sort_by_key(|keyed| keyed.word);
-    let mut swings = Swings { after: (exact.vacated, exact.count), ..Swings::default() };
+    let mut swings = Swings { vacated: exact.vacated, ..Swings::default() };
     for group in keyed.chunk_by(|one, two| one.word == two.word) {
         let word = group[0].word;
         let mut old = builder.nodes.words[word].load(Ordering::Relaxed);
         let mut entries: Vec<Entry> = exact.hash.entries(builder.nodes.words, old).collect();
-        let before = entries.len();
         let swing = |builder: &mut Builder<'_, G>, old: u32, entry: u32, to: &mut Vec<PublishedWord>| {
             builder.nodes.replaced.extend(exact.hash.block(old));
             to.push(PublishedWord { word, entry });
@@ -275,15 +274,14 @@ pub(super) fn change<A: Address, G: Grace>(
         entries.retain(|(name, _)| !group.iter().any(|keyed| keyed.value.is_none() && keyed.name == *name));
         if entries.len() < most {
             let entry = if entries.is_empty() {
-                let vacated = swings.after.0;
-                swings.after.0 = vacated.wrapping_add(1) & VALUE_MAX;
+                let vacated = swings.vacated;
+                swings.vacated = vacated.wrapping_add(1) & VALUE_MAX;
                 vacated
             } else {
                 builder.nodes.bucket(&exact.hash, &entries)?
             };
             swing(builder, old, entry, &mut swings.late);
         }
-        swings.after.1 = swings.after.1 + entries.len() - before;
     }
     Ok(swings)
 }

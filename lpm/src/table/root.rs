@@ -35,10 +35,12 @@ pub(super) struct Root {
     pub exact: Option<Exact>,
     /// Prefixes of full length when it was built.
     pub full: usize,
+    /// Those of them that stood below the root.
+    pub full_below: usize,
 }
 
 /// Root bits for a table of `prefixes`: a small table must be small (1 KiB up to 64 prefixes), a large one shallow. Of a small one in
-/// which some are longer than [`HOSTS_FROM`] it is 4 KiB, which spares those a node.
+/// which some are longer than [`DEEP_FROM`] it is 4 KiB, which spares those a node.
 pub(super) fn root_bits<A: Address>(prefixes: usize, is_deep: bool) -> u16 {
     match (A::FAMILY, prefixes) {
         (4, ..=64) if is_deep => 10,
@@ -50,8 +52,14 @@ pub(super) fn root_bits<A: Address>(prefixes: usize, is_deep: bool) -> u16 {
     }
 }
 
+/// How large a root `others` and `keys` of a hash table take, as a number of prefixes. A change of a prefix passes over all that share its root
+/// slot, keys too.
+pub(super) fn weight(others: usize, keys: usize) -> usize {
+    others.max(keys / 16)
+}
+
 /// The longest prefix whose key bits behind a root of 8 bits one node tells apart.
-pub(super) const HOSTS_FROM: u16 = 8 + RANGES_BITS;
+pub(super) const DEEP_FROM: u16 = 8 + RANGES_BITS;
 
 /// A table of fewer prefixes saves nothing by a palette.
 const PALETTE_MIN: usize = 4096;
@@ -61,17 +69,20 @@ const OWN_MIN: usize = 4096;
 
 impl Root {
     /// The root of a table before it is built.
-    pub const NONE: Self =
-        Self { at: 0, bits: 0, pool: PoolId::SHARED, cover: Vec::new(), palette: None, exact: None, full: 0 };
+    pub const NONE: Self = Self {
+        at: 0,
+        bits: 0,
+        pool: PoolId::SHARED,
+        cover: Vec::new(),
+        palette: None,
+        exact: None,
+        full: 0,
+        full_below: 0,
+    };
 
     /// Index of a slot's word in the image.
     pub fn index(&self, slot: usize) -> usize {
         self.at as usize / 4 + slot
-    }
-
-    /// Prefixes of `prefix_store` that stand below the root; fewer while keys of the hash table are about to go.
-    pub fn others<A: Address>(&self, prefix_store: &PrefixStore<A>) -> usize {
-        prefix_store.len().saturating_sub(self.exact.as_ref().map_or(0, |exact| exact.count))
     }
 
     /// A word of the table's header.
@@ -107,11 +118,12 @@ impl Root {
         has_own: bool,
     ) -> Result<Self, Error> {
         let plan = Plan::of(prefix_store, key_bits);
-        let is_deep = || prefix_store.iter().any(|(prefix, _)| prefix.len() > HOSTS_FROM);
+        let is_deep = || prefix_store.iter().any(|(prefix, _)| prefix.len() > DEEP_FROM);
         let has_own = has_own || prefix_store.len() > OWN_MIN;
         let mut build = |plan: Option<&Plan>| {
-            let others = prefix_store.len() - plan.map_or(0, Plan::count);
-            let bits = root_bits::<A>(others, others <= 64 && plan.is_none() && is_deep());
+            let keys = plan.map_or(0, Plan::count);
+            let weight = weight(prefix_store.len() - keys, keys);
+            let bits = root_bits::<A>(weight, weight <= 64 && plan.is_none() && is_deep());
             match Self::build_of(image, id, key_bits, prefix_store, plan, bits, has_own) {
                 // So many chunks in a row are not always there.
                 Err(Error::Full { .. }) if bits > 18 => {
@@ -135,12 +147,15 @@ impl Root {
         prefix_store: &PrefixStore<A>,
     ) -> Result<Self, Error> {
         let mut built = Self::build(image, id, key_bits, prefix_store, false);
-        for bits in [16, 12, 8] {
+        let plan =
+            matches!(built, Err(Error::Full { .. })).then(|| Plan::of(prefix_store, key_bits)).flatten();
+        let with_plan = plan.as_ref().map(|plan| [16, 12, 8].map(|bits| (Some(plan), bits)));
+        let without = [16, 12, 8].map(|bits| (None, bits));
+        for (plan, bits) in with_plan.into_iter().flatten().chain(without) {
             let is_smaller =
                 bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY == 4);
             if is_smaller && matches!(built, Err(Error::Full { .. })) {
-                let plan = Plan::of(prefix_store, key_bits);
-                built = Self::build_of(image, id, key_bits, prefix_store, plan.as_ref(), bits, false);
+                built = Self::build_of(image, id, key_bits, prefix_store, plan, bits, false);
             }
         }
         built
@@ -207,7 +222,8 @@ impl Root {
         if let Some(palette) = &mut palette {
             palette.place(words, at as usize / 4 + count);
         }
-        let root = Self { at, bits, pool, cover, palette, exact, full };
+        let full_below = full - plan.map_or(0, Plan::count);
+        let root = Self { at, bits, pool, cover, palette, exact, full, full_below };
         let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let family = A::FAMILY | if root.exact.is_some() { EXACT } else { 0 };
         let header = [

@@ -15,6 +15,8 @@ type Lookup6 = unsafe extern "C" fn(*const u8, u64, u32, u64, u64) -> u32;
 type Lookup = unsafe extern "C" fn(*const u8, u64, u32, u32, *const u8) -> u32;
 type Others = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
 type Match = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u64;
+type Root4 = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
+type Finish4 = unsafe extern "C" fn(*const u8, u64, u32, u32, u32, u32) -> u32;
 
 /// `include/trieline/lpm.h`, compiled for this machine.
 pub struct Header {
@@ -110,6 +112,26 @@ impl Header {
             matched(words.as_ptr().cast(), words.len() as u64 * 4, id, bits.into())
         };
         ((matched >> 32) as u32, matched as u16)
+    }
+
+    /// The root's ref for an IPv4 address in the table of directory word `word`: what `tl_lookup4_n` loads first.
+    pub fn root4(&self, memory: &HeapMemory, word: u32, addr: u32) -> u32 {
+        let words = memory.words();
+        // SAFETY: as above.
+        unsafe {
+            let root = self.library.get::<Root4>(b"tl_test_root4").unwrap();
+            root(words.as_ptr().cast(), words.len() as u64 * 4, word, addr)
+        }
+    }
+
+    /// What `tl_lookup4_n` finds for the address with that ref; 0 = none.
+    pub fn finish4(&self, memory: &HeapMemory, id: u32, word: u32, entry: u32, addr: u32) -> u32 {
+        let words = memory.words();
+        // SAFETY: as above.
+        unsafe {
+            let finish = self.library.get::<Finish4>(b"tl_test_finish4").unwrap();
+            finish(words.as_ptr().cast(), words.len() as u64 * 4, id, word, entry, addr)
+        }
     }
 
     /// The facts of `tl_test_layout`.

@@ -47,10 +47,11 @@ impl<A: Address> TableReader<'_, A> {
     /// If the slices have different lengths.
     pub fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
-        if self.exact.has_any() {
-            return self.by_hash(addrs, values);
+        match self.exact.has_any() {
+            true if self.has_batch() => self.by_hash(addrs, values),
+            true => self.one_by_one(addrs, values),
+            false => self.by_root(addrs, values),
         }
-        self.by_root(addrs, values);
     }
 
     /// [`TableReader::lookup_batch`] among the prefixes that stand below the root.
@@ -58,12 +59,21 @@ impl<A: Address> TableReader<'_, A> {
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
         match A::FAMILY {
             // SAFETY: the processor has what they take.
-            4 if has_features() => return unsafe { avx2::batch4(self, addrs, values) },
+            4 if self.has_batch() => return unsafe { avx2::batch4(self, addrs, values) },
             // SAFETY: the same.
-            6 if has_features() => return unsafe { ipv6::batch6(self, addrs, values) },
+            6 if self.has_batch() => return unsafe { ipv6::batch6(self, addrs, values) },
             _ => (),
         }
         self.one_by_one(addrs, values);
+    }
+
+    /// Whether there is a quicker way than one by one, and the processor has what it takes.
+    #[inline]
+    fn has_batch(&self) -> bool {
+        #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+        return A::FAMILY != 0 && has_features();
+        #[cfg(not(all(target_arch = "x86_64", feature = "std", not(miri))))]
+        false
     }
 
     /// In a table with a hash table: the loads of each stage are asked for before the first is waited for. Keys that it has get their values at
@@ -92,6 +102,9 @@ impl<A: Address> TableReader<'_, A> {
                 } else if place.seen() != seen {
                     values[*at] = self.lookup(addrs[*at]).unwrap_or(0);
                 }
+            }
+            if self.is_replaced() {
+                self.one_by_one(addrs, values);
             }
         }
     }
