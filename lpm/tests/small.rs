@@ -144,7 +144,7 @@ fn tables_of_every_kind() {
     // As many as it takes for a palette, which are too many for miri.
     if !cfg!(miri) {
         kinds.extend(Shape { shared: 4, len: 17, count: 4100, values: few }.run::<u32>());
-        kinds.extend(Shape { shared: 20, len: 40, count: 4100, values: few }.run::<u128>());
+        kinds.extend(Shape { shared: 112, len: 116, count: 4100, values: few }.run::<u128>());
     }
     kinds.extend(Shape { shared: 20, len: 22, count: 60, values: distinct }.run::<u32>());
     kinds.extend(Shape { shared: 12, len: 32, count: 60, values: distinct }.run::<u32>());

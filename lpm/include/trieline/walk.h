@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) __u32 tl_leaf8(tl_base_t base, __u3
  * many of them it is done with; TL_STOP: the ref is the answer. `has_ranges`, a constant: there may be a
  * tl_ranges32. */
 #define TL_STOP 128u
-static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 word, __u32 ref, __u64 hi, __u64 lo,
+static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32 ref, __u64 hi, __u64 lo,
 							   __u32 has_ranges, __u32 *len)
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3, kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT;
@@ -167,8 +167,6 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 		return tl_node8(base, node, hi >> 56);
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
-	if (!has_ranges && kind == TL_LEAF8)
-		return tl_leaf8(base, word, node, hi >> 56);
 	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
 	differ = hi ^ tl_load64(base, node);
 	if (*len < 64)
@@ -187,9 +185,14 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32 word, __u32 len, __u32 ref,
 							   __u64 hi, __u64 lo, __u32 has_ranges, __u32 steps)
 {
+	const __u32 leaf = TL_REF_NODE | (has_ranges ? ~0u : TL_LEAF8 << TL_REF_KIND_SHIFT);
 	__u32 never = tl_never(word), i;
 
-	for (i = 0; i < steps && ref & TL_REF_NODE; i++) {
+	for (i = 0;; i++) {
+		if (!(ref & TL_REF_NODE))
+			return ref;
+		if (i == steps)
+			return 0;
 		if (len >= 64) {
 			hi = lo;
 			lo = 0;
@@ -198,11 +201,12 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 		len = len << never & 63;
 		hi = hi << len | lo >> 1 >> (63 - len);
 		lo <<= len;
-		ref = tl_step(base, word, ref, hi, lo, has_ranges, &len);
+		if ((ref & (TL_REF_NODE | TL_REF_KIND)) == leaf)
+			return tl_leaf8(base, word, (ref & TL_REF_OFFSET) << 3, hi >> 56);
+		ref = tl_step(base, ref, hi, lo, has_ranges, &len);
 		if (len == TL_STOP)
-			break;
+			return ref & TL_REF_NODE ? 0 : ref;
 	}
-	return ref & TL_REF_NODE ? 0 : ref;
 }
 
 /* The same for an IPv6 address. First come nodes that look at its first 64 bits, nearly all of them tl_node8. */
@@ -217,10 +221,6 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 		ref = tl_node8(base, (ref & TL_REF_OFFSET) << 3, key >> 56);
 		key <<= eight;
 	}
-	if (!(ref & TL_REF_NODE))
-		return ref;
-	if ((ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT == TL_LEAF8 && i < 6)
-		return tl_leaf8(base, word, (ref & TL_REF_OFFSET) << 3, key >> 56);
 	return tl_walk(base, word, bits + 8 * i, ref, hi, lo, 0, TL_V6_STEPS_MAX);
 }
 
@@ -243,7 +243,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, 
 		first = __builtin_bswap64(key[at]);
 		second = __builtin_bswap64(key[at + 1]);
 		third = __builtin_bswap64(key[at + 2]);
-		ref = tl_step(base, word, ref, first << shift | second >> 1 >> (63 - shift),
+		ref = tl_step(base, ref, first << shift | second >> 1 >> (63 - shift),
 			      second << shift | third >> 1 >> (63 - shift), 1, &len);
 		if (len == TL_STOP)
 			break;
