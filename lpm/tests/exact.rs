@@ -110,7 +110,7 @@ fn keys_that_move_to_another_block_stay_in_a_hash_table() {
     assert_eq!(image.reader().lookup6(0, host(2, 2999).addr()), Some(8));
 }
 
-/// What readers would misread is refused.
+/// `verify` refuses a hash table that readers would misread.
 #[test]
 fn a_damaged_hash_table_is_refused() {
     let mut image = image();

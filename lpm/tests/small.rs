@@ -34,7 +34,7 @@ struct Shape {
 impl Shape {
     /// Of the image. Miri looks at a whole image wherever a reference to it is made, so that it must be small.
     fn chunks(&self) -> usize {
-        if self.count > 1000 { 32 } else { 2 }
+        if self.count > 1000 { 48 } else { 2 }
     }
 
     fn prefix<A: Sample>(&self, random: &mut Random) -> Prefix<A> {
@@ -144,7 +144,7 @@ fn tables_of_every_kind() {
     // As many as it takes for a palette, which are too many for miri.
     if !cfg!(miri) {
         kinds.extend(Shape { shared: 4, len: 17, count: 4100, values: few }.run::<u32>());
-        kinds.extend(Shape { shared: 112, len: 116, count: 4100, values: few }.run::<u128>());
+        kinds.extend(Shape { shared: 104, len: 116, count: 5200, values: few }.run::<u128>());
     }
     kinds.extend(Shape { shared: 20, len: 22, count: 60, values: distinct }.run::<u32>());
     kinds.extend(Shape { shared: 12, len: 32, count: 60, values: distinct }.run::<u32>());

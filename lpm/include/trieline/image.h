@@ -196,8 +196,8 @@ struct tl_skip {
  * word's number does not tell of it fits 32 bits. Of longer keys, a bucket has the keys, then the values:
  * __u64 key[2^k][2], __u32 value[2^k].
  *
- * An unused entry has the value 0 and comes last. A bucket is never changed, but replaced by another. What
- * no bucket has room for is found by the root.
+ * An unused entry has the value 0 and comes last. A bucket is never changed, but replaced by another. Keys
+ * without room in their bucket are found by the root.
  *
  * If a key is not found here and its walk has ended, the word must be what it was. Else a prefix of full
  * length may have come and a shorter one gone meanwhile, and the lookup is done again.

@@ -130,7 +130,7 @@ pub(crate) struct Exact {
     pub count: usize,
     /// After the change under way it has every prefix of full length that it takes.
     pub has_all: bool,
-    /// What the word of the next bucket that goes will hold, so that it is not what it was before.
+    /// The content of the next word whose bucket goes: a number that the word never held.
     pub vacated: u32,
 }
 

@@ -248,7 +248,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What its word is now.
+    /// Its word as it is now.
     #[inline(always)]
     pub fn seen(&self) -> u32 {
         self.slot.load(Ordering::Acquire)

@@ -23,7 +23,7 @@ struct Table {
     done: AtomicUsize,
 }
 
-/// What a change makes of the key and of what covers it; 0 = none, None = as it is.
+/// A change of the key and of what covers it; 0 = none, None = as it is.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     key: Option<u32>,

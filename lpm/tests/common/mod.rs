@@ -124,7 +124,7 @@ impl Header {
         }
     }
 
-    /// What `tl_lookup4_n` finds for the address with that ref; 0 = none.
+    /// The answer of `tl_lookup4_n` for the address with that ref; 0 = none.
     pub fn finish4(&self, memory: &HeapMemory, id: u32, word: u32, entry: u32, addr: u32) -> u32 {
         let words = memory.words();
         // SAFETY: as above.
