@@ -295,7 +295,7 @@ fn a_bad_filter_file_keeps_the_set_in_force() {
     // (5) no room for a set beside the one in force: this one stays
     let large = |first: &str| {
         let others =
-            (0..300_000u32).map(|n| std::net::Ipv4Addr::from(n.wrapping_mul(2_654_435_761) | 1 << 31));
+            (0..700_000u32).map(|n| std::net::Ipv4Addr::from(n.wrapping_mul(2_654_435_761) | 1 << 31));
         std::iter::once(first.to_owned())
             .chain(others.map(|host| host.to_string()))
             .collect::<Vec<_>>()
