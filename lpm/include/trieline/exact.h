@@ -30,9 +30,9 @@ static inline __attribute__((always_inline)) __u32 tl_bucket_short(tl_base_t bas
 	value = TL_ENTRY(base, node, 2, rest, TL_ENTRY(base, node, 3, rest, 0));
 	if (value || log == 2)
 		return value;
-	return TL_ENTRY(base, node, 4, rest,
-			TL_ENTRY(base, node, 5, rest,
-				 TL_ENTRY(base, node, 6, rest, TL_ENTRY(base, node, 7, rest, 0))));
+	return TL_ENTRY(
+	    base, node, 4, rest,
+	    TL_ENTRY(base, node, 5, rest, TL_ENTRY(base, node, 6, rest, TL_ENTRY(base, node, 7, rest, 0))));
 }
 
 /* The same for longer keys. */
@@ -52,8 +52,8 @@ static inline __attribute__((always_inline)) __u32 tl_bucket_long(tl_base_t base
 
 /*
  * The value of a key of `bits` bits, a constant, in the hash table of the table of directory word `word`; 0 =
- * none. Bits behind them are 0. *place: the offset of the key's word, and in the low half what it was; or 0, if
- * the hash table cannot have the key. (One number takes less of a BPF program's stack.)
+ * none. Bits behind them are 0. *place: the offset of the key's word, and in the low half what it was; or 0,
+ * if the hash table cannot have the key. (One number takes less of a BPF program's stack.)
  */
 static inline __attribute__((always_inline)) __u32 tl_exact(tl_base_t base, __u32 word, __u32 bits, __u64 hi,
 							    __u64 lo, __u64 *place)

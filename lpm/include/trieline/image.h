@@ -70,15 +70,16 @@ struct tl_table {
 	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
 	__u32 root_bytes; /* 4 << root_bits */
 	__u32 palette;	  /* entries behind the root: 0 or TL_PALETTE */
-	__u32 exact;	  /* the hash table, as a directory word: its offset, and 1 .. 24 bits that index it */
+	__u32 exact; /* the hash table, as a directory word: its offset, and 1 .. 24 bits that index it */
 	__u64 multiplier[2];
-	__u64 mask;  /* only keys whose first 64 bits are `first` under this mask may stand in the hash table */
+	__u64
+	    mask; /* only keys whose first 64 bits are `first` under this mask may stand in the hash table */
 	__u64 first; /* 0 outside the mask */
 	__u32 reserved[2];
 };
 
-/* Set in `key_family`. The hash table stays where it is for as long as the root. A reader that keeps the place
- * of either looks for TL_REPLACED after each lookup, also of a key that it found. */
+/* Set in `key_family`. The hash table stays where it is for as long as the root. A reader that keeps the
+ * place of either looks for TL_REPLACED after each lookup, also of a key that it found. */
 #define TL_EXACT 0x80u
 
 /* Directory word. */
@@ -203,9 +204,9 @@ struct tl_skip {
  * length may have come and a shorter one gone meanwhile, and the lookup is done again.
  */
 #define TL_EXACT_BITS_MAX 24u
-#define TL_EXACT_SHORT 48 /* bits of the longest keys that have a tl_entry */
-#define TL_EXACT_WIDEST 128	  /* bits of the longest keys that may have a hash table */
-#define TL_BUCKET 8u		  /* entries of the largest bucket */
+#define TL_EXACT_SHORT 48   /* bits of the longest keys that have a tl_entry */
+#define TL_EXACT_WIDEST 128 /* bits of the longest keys that may have a hash table */
+#define TL_BUCKET 8u	    /* entries of the largest bucket */
 struct tl_entry {
 	__u32 rest; /* of the hash's first key_bits bits, the last 32 */
 	__u32 value;

@@ -55,7 +55,8 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 	tl_load32(base, ((word) & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table) +                           \
 			    (__u32) __builtin_offsetof(struct tl_table, field))
 
-/* A table's keys: their family and width, with TL_EXACT. (key_family and key_bits, root_bits between them.) */
+/* A table's keys: their family and width, with TL_EXACT. (key_family and key_bits, root_bits between them.)
+ */
 #define TL_KEYS(base, word) (TL_TABLE_FIELD(base, word, key_family) & 0xffff00ff)
 
 #include "exact.h"
@@ -63,8 +64,8 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 /*
  * A changed fallback comes with a root of its own. The walk's result (nothing) and the fallback belong
  * together unless the root is marked as replaced by then. A walk's result and a key that the hash table does
- * not have belong together unless the key's word has changed by then. Else the lookup is done again. No lookup
- * is so slow that it meets four changes.
+ * not have belong together unless the key's word has changed by then. Else the lookup is done again. No
+ * lookup is so slow that it meets four changes.
  */
 #define TL_TRIES 3
 
@@ -73,8 +74,9 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 #define TL_AFTER_NOTE ""
 #endif
 
-/* The answer for the table of directory word `word`, a variable; with TL_REPLACED if it may belong to no state.
- * `exact` is what its hash table says, in which the key has `tl_place`, and `walk` what its nodes say. */
+/* The answer for the table of directory word `word`, a variable; with TL_REPLACED if it may belong to no
+ * state. `exact` is what its hash table says, in which the key has `tl_place`, and `walk` what its nodes say.
+ */
 #define TL_ANSWER(base, word, family, bits, exact, walk)                                                     \
 	({                                                                                                   \
 		__u32 tl_value = 0, tl_keys = (word) ? TL_KEYS(base, word) : 0;                              \
@@ -99,8 +101,8 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 			asm volatile(TL_AFTER_NOTE : "+r"(tl_after));                                        \
 			if (!tl_value)                                                                       \
 				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \
-			if (tl_place && tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) !=       \
-					    (__u32)tl_place)                                                 \
+			if (tl_place &&                                                                      \
+			    tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) != (__u32)tl_place)  \
 				tl_value |= TL_REPLACED;                                                     \
 		}                                                                                            \
 		tl_value;                                                                                    \
@@ -172,10 +174,10 @@ TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 
 
 	hi &= bits < 64 ? ~(~0ull >> bits) : ~0ull;
 	lo &= bits <= 64 ? 0 : ~(~0ull >> 1 >> (bits - 65));
-	return TL_AGAIN(
-	    base, id, word,
-	    TL_ANSWER(base, word, 0, bits, tl_exact(base, word, bits, hi, lo, &tl_place),
-		      tl_walk(base, word, (word) & TL_DIR_BITS, tl_root(base, word, hi), hi, lo, 1, TL_KEY_STEPS_MAX(bits))));
+	return TL_AGAIN(base, id, word,
+			TL_ANSWER(base, word, 0, bits, tl_exact(base, word, bits, hi, lo, &tl_place),
+				  tl_walk(base, word, word & TL_DIR_BITS, tl_root(base, word, hi), hi, lo, 1,
+					  TL_KEY_STEPS_MAX(bits))));
 }
 
 /* A key in memory: `__u64 key[TL_WIDE_WORDS(bits)] = {}`, then its bytes in network order from the first on.

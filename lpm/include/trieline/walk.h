@@ -44,8 +44,7 @@ static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u3
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3;
 	__u64 rest = 0x0000ffff0000ffffull - (bits | (__u64)bits << 32);
-	__u64 sum =
-	    (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
+	__u64 sum = (tl_above(tl_load64(base, node), rest) + tl_above(tl_load64(base, node + 8), rest)) >> 16;
 
 	return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
 }
@@ -144,7 +143,8 @@ static inline __attribute__((always_inline)) __u32 tl_node8(tl_base_t base, __u3
 }
 
 /* The value that a tl_leaf8 of the table of directory word `word` has for a slot. */
-static inline __attribute__((always_inline)) __u32 tl_leaf8(tl_base_t base, __u32 word, __u32 node, __u32 slot)
+static inline __attribute__((always_inline)) __u32 tl_leaf8(tl_base_t base, __u32 word, __u32 node,
+							    __u32 slot)
 {
 	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS;
 	__u32 code = tl_load8(base, node + sizeof(struct tl_leaf8) - 1 + tl_run8(base, node, slot));
@@ -180,8 +180,8 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 	return tl_load32(base, node + __builtin_offsetof(struct tl_skip, next));
 }
 
-/* From there, in at most `steps`: the longest match of a key of up to 128 bits, 0 behind its end. `len` of them
- * led to `ref`. */
+/* From there, in at most `steps`: the longest match of a key of up to 128 bits, 0 behind its end. `len` of
+ * them led to `ref`. */
 static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32 word, __u32 len, __u32 ref,
 							   __u64 hi, __u64 lo, __u32 has_ranges, __u32 steps)
 {
@@ -209,7 +209,8 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 	}
 }
 
-/* The same for an IPv6 address. First come nodes that look at its first 64 bits, nearly all of them tl_node8. */
+/* The same for an IPv6 address. First come nodes that look at its first 64 bits, nearly all of them tl_node8.
+ */
 static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u32 ref, __u64 hi,
 							    __u64 lo)
 {

@@ -276,10 +276,10 @@ impl<G: Grace> Nodes<'_, G> {
         if let Some(value) = runs.single(self.palette) {
             return Ok(value);
         }
-        if let Some(palette) = self.palette {
-            if !runs.encode(palette) {
-                runs.decode(palette);
-            }
+        if let Some(palette) = self.palette
+            && !runs.encode(palette)
+        {
+            runs.decode(palette);
         }
         let count = runs.len() as u32;
         let (id, units) = match runs.is_coded() {

@@ -29,7 +29,11 @@ pub(crate) type Entry = (Key, u32);
 pub(crate) fn key<A: Address>(addr: A, key_bits: u16) -> Key {
     let key = [addr.word_at(0), addr.word_at(64)];
     // Addresses have no bits behind the last.
-    if A::FAMILY == 0 { [key[0] & ones(key_bits.min(64)), key[1] & ones(key_bits.clamp(64, 128) - 64)] } else { key }
+    if A::FAMILY == 0 {
+        [key[0] & ones(key_bits.min(64)), key[1] & ones(key_bits.clamp(64, 128) - 64)]
+    } else {
+        key
+    }
 }
 
 /// The first `bits` of 64 bits.

@@ -89,7 +89,7 @@ pub(super) unsafe fn near64(words: &[AtomicU32], at: usize) -> u64 {
 #[inline(always)]
 pub(super) unsafe fn near_code<const REFS: u32>(words: &[AtomicU32], node: usize, run: usize) -> usize {
     let at = node.wrapping_mul(4).wrapping_add(run);
-    debug_assert!(at.wrapping_add(REFS as usize - 1) / 4 < words.len());
+    debug_assert!(at.wrapping_add((REFS as usize).wrapping_sub(1)) / 4 < words.len());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // A writer may store the whole word meanwhile, and atomic accesses of different sizes must not race. To this processor, a load of one
     // byte is the load of its word. So it is what a load of the word and a shift may compile to, which the compiler does not see.
@@ -109,7 +109,7 @@ pub(super) unsafe fn near_code<const REFS: u32>(words: &[AtomicU32], node: usize
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     {
-        let at = at.wrapping_add(REFS as usize - 1);
+        let at = at.wrapping_add((REFS as usize).wrapping_sub(1));
         // Of the shift the last five bits count: eight times the byte's place in the word.
         // SAFETY: the caller's promise.
         unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as usize & 0xff

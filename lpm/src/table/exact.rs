@@ -41,14 +41,17 @@ pub(super) struct Plan {
 
 /// Whether a table of `full` prefixes of full length, of `prefixes` in all, may have a hash table. Lookups that find nothing there must be few.
 pub(super) fn is_worth(key_bits: u16, full: usize, prefixes: usize) -> bool {
-    match key_bits {
-        // A root may tell all of these.
-        ..=EXACT_BITS_MAX => false,
-        ..=32 => full >= 64 && full >= prefixes / PART,
+    let is_mostly = full >= prefixes / PART;
+    if key_bits <= EXACT_BITS_MAX || key_bits > EXACT_WIDEST {
+        // A root may tell all of the short ones.
+        false
+    } else if key_bits <= 32 {
+        full >= 64 && is_mostly
+    } else if key_bits <= EXACT_SHORT {
         // There are at least 2^(key_bits - 32) words.
-        33..=EXACT_SHORT => full >= 4096 && full >= prefixes / PART,
-        ..=EXACT_WIDEST => full > usize::from(prefixes > MANY),
-        _ => false,
+        full >= 4096 && is_mostly
+    } else {
+        full > usize::from(prefixes > MANY)
     }
 }
 
@@ -77,7 +80,7 @@ fn common(keys: &[(Key, usize, u32)]) -> u32 {
 /// number among all prefixes. Returns which of them.
 fn block(keys: &[(Key, usize, u32)]) -> Range<usize> {
     let mut best = 0..0;
-    let mut left = Vec::from([0..keys.len()]);
+    let mut left: Vec<Range<usize>> = core::iter::once(0..keys.len()).collect();
     while let Some(range) = left.pop() {
         let inside = &keys[range.clone()];
         let ([(_, first, _), ..], [.., (_, last, _)]) = (inside, inside) else { continue };
