@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         }
         let exact = if kind as u8 & layout::EXACT == 0 { None } else { Exact::of(self.words, word) };
         Some(TableReader {
-            exact: exact.unwrap_or_default(),
+            exact: exact.unwrap_or(Exact { slots: &[] }),
             reader: *self,
             // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
@@ -233,18 +233,19 @@ pub struct TableReader<'a, A> {
 }
 
 /// A table's hash table of prefixes of full length.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Exact<'a> {
-    /// Its words: 2^`hash.bits`, or none.
+    /// Its words, a power of two; or none.
     slots: &'a [AtomicU32],
-    hash: Hash,
 }
 
 /// A key's place in a hash table that may have it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     slot: &'a AtomicU32,
-    pub name: Key,
+    name: Key,
+    /// Whether buckets hold the rest of the hash.
+    is_short: bool,
 }
 
 impl Place<'_> {
@@ -252,6 +253,29 @@ impl Place<'_> {
     #[inline(always)]
     pub fn seen(&self) -> u32 {
         self.slot.load(Ordering::Acquire)
+    }
+
+    /// The value of its key in the bucket that `word` leads to; 0 = none.
+    #[inline(always)]
+    pub fn find(&self, reader: &Reader<'_>, word: u32) -> u32 {
+        if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= reader.end {
+            return 0;
+        }
+        let (node, log) = ((word & layout::REF_OFFSET) as usize * 2, layout::kind_of(word));
+        for at in 0..1usize << log {
+            // SAFETY: the bucket begins before the guard, and none is longer.
+            unsafe {
+                if self.is_short {
+                    let entry = near64(reader.words, node + 2 * at);
+                    if entry & u64::from(u32::MAX) == self.name[0] {
+                        return (entry >> 32) as u32 & layout::VALUE_MAX;
+                    }
+                } else if [0, 2].map(|half| near64(reader.words, node + 4 * at + half)) == self.name {
+                    return near(reader.words, node + (4 << log) + at) & layout::VALUE_MAX;
+                }
+            }
+        }
+        0
     }
 }
 
@@ -267,41 +291,18 @@ impl<'a> Exact<'a> {
         if hash.bits > layout::EXACT_BITS_MAX || !hash.is_sound() {
             return None;
         }
-        Some(Self { slots: words.get(at as usize / 4..)?.get(..1 << hash.bits)?, hash })
+        Some(Self { slots: words.get(at as usize / 4..)?.get(..1 << hash.bits)? })
     }
 
-    /// The place of a key; None if it has none.
+    /// The place of a key by this hash; None if it has none.
     #[inline(always)]
-    pub fn place(&self, key: Key) -> Option<Place<'a>> {
-        if !self.has_any() || !self.hash.takes(key) {
+    pub fn place(&self, hash: &Hash, key: Key) -> Option<Place<'a>> {
+        if !self.has_any() || !hash.takes(key) {
             return None;
         }
-        let hash = self.hash.of(key);
-        let slot = self.slots.get(self.hash.slot(hash))?;
-        Some(Place { slot, name: self.hash.name(key, hash) })
-    }
-
-    /// The value of the key of this name in the bucket that `word` leads to; 0 = none.
-    #[inline(always)]
-    pub fn find(&self, reader: &Reader<'_>, word: u32, name: Key) -> u32 {
-        if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= reader.end {
-            return 0;
-        }
-        let (node, log) = ((word & layout::REF_OFFSET) as usize * 2, layout::kind_of(word));
-        for at in 0..1usize << log {
-            // SAFETY: the bucket begins before the guard, and none is longer.
-            unsafe {
-                if self.hash.is_short() {
-                    let entry = near64(reader.words, node + 2 * at);
-                    if entry & u64::from(u32::MAX) == name[0] {
-                        return (entry >> 32) as u32 & layout::VALUE_MAX;
-                    }
-                } else if [0, 2].map(|half| near64(reader.words, node + 4 * at + half)) == name {
-                    return near(reader.words, node + (4 << log) + at) & layout::VALUE_MAX;
-                }
-            }
-        }
-        0
+        let number = hash.of(key);
+        let slot = self.slots.get(hash.slot(number))?;
+        Some(Place { slot, name: hash.name(key, number), is_short: hash.is_short() })
     }
 }
 
@@ -335,14 +336,14 @@ impl<A: Address> TableReader<'_, A> {
     /// The place of `addr` in the hash table.
     #[inline(always)]
     pub(super) fn place_of(&self, addr: A) -> Option<Place<'_>> {
-        self.exact.place(exact::key(addr, self.key_bits))
+        self.exact.place(&super::walk::hash(self.root, 0), exact::key(addr, self.key_bits))
     }
 
     /// The longest match, 0 = none; None if the table has changed meanwhile, so that what was found may not belong together.
     #[inline(always)]
     fn attempt(&self, addr: A, place: Option<Place<'_>>, seen: u32) -> Option<u32> {
         if let Some(place) = place {
-            let value = self.exact.find(&self.reader, seen, place.name);
+            let value = place.find(&self.reader, seen);
             if value != 0 {
                 return (!self.is_replaced()).then_some(value);
             }

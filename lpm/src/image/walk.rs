@@ -139,22 +139,24 @@ pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(B
 
 /// The hash table of the table whose root is at byte offset `root`: the byte offset of its words, and its hash. None: it has none.
 pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
-    let field = |at: usize| header(words, root, at);
-    let field64 = |at: usize| load64(words, root - size_of::<TableHeader>() as u32 + at as u32);
-    let [family, _, low, high] = field(offset_of!(TableHeader, key_family)).to_le_bytes();
-    if family & EXACT == 0 {
-        return None;
-    }
-    let word = field(offset_of!(TableHeader, exact));
-    let at = offset_of!(TableHeader, multiplier);
-    let hash = Hash {
-        key_bits: u16::from_le_bytes([low, high]),
-        bits: (word & DIR_BITS) as u16,
-        multiplier: [field64(at), field64(at + 8)],
+    let at = root - size_of::<TableHeader>() as u32;
+    let has_exact = load(words, at + offset_of!(TableHeader, key_family) as u32) as u8 & EXACT != 0;
+    let word = load(words, at + offset_of!(TableHeader, exact) as u32);
+    has_exact.then(|| (word & !DIR_BITS, hash(words, at)))
+}
+
+/// The hash of the table whose header is at byte offset `at`.
+#[inline(always)]
+pub(super) fn hash(words: &[AtomicU32], at: u32) -> Hash {
+    let field64 = |field: usize| load64(words, at + field as u32);
+    let multiplier = offset_of!(TableHeader, multiplier);
+    Hash {
+        key_bits: (load(words, at + offset_of!(TableHeader, key_family) as u32) >> 16) as u16,
+        bits: (load(words, at + offset_of!(TableHeader, exact) as u32) & DIR_BITS) as u16,
+        multiplier: [field64(multiplier), field64(multiplier + 8)],
         mask: field64(offset_of!(TableHeader, mask)),
         first: field64(offset_of!(TableHeader, first)),
-    };
-    Some((word & !DIR_BITS, hash))
+    }
 }
 
 /// The block of a hash table's words.

@@ -96,7 +96,7 @@ impl<A: Address> TableReader<'_, A> {
             }
             self.by_root(addrs, values);
             for ((at, place), seen) in keys.iter().flatten().zip(seen) {
-                let value = self.exact.find(&self.reader, seen, place.name);
+                let value = place.find(&self.reader, seen);
                 if value != 0 {
                     values[*at] = value;
                 } else if place.seen() != seen {
