@@ -286,6 +286,9 @@ impl<'a> Exact<'a> {
     }
 
     /// The hash table of the table of directory word `word`; None in a damaged image.
+    // Apart, so that a table without one is found in few instructions.
+    #[cold]
+    #[inline(never)]
     fn of(words: &'a [AtomicU32], word: u32) -> Option<Self> {
         let (at, hash) = super::walk::exact(words, word & !layout::DIR_BITS)?;
         if hash.bits > layout::EXACT_BITS_MAX || !hash.is_sound() {
@@ -324,8 +327,9 @@ impl<A: Address> TableReader<'_, A> {
     }
 
     /// [`TableReader::lookup`] in a table with a hash table.
-    #[inline]
-    fn lookup_exact(&self, addr: A) -> Option<u32> {
+    // By value and apart: without a hash table, the reader then stays in registers.
+    #[inline(never)]
+    fn lookup_exact(self, addr: A) -> Option<u32> {
         let place = self.place_of(addr);
         let value = self.attempt(addr, place, place.map_or(0, |place| place.seen()));
         let value =
