@@ -72,13 +72,17 @@ impl Hash {
     /// Which word it has.
     #[inline(always)]
     pub fn slot(&self, hash: u64) -> usize {
-        (hash >> (64 - u32::from(self.bits))) as usize
+        (hash >> 1 >> (63 - u32::from(self.bits))) as usize
     }
 
     /// How a bucket names the key of this hash.
     #[inline(always)]
     pub fn name(&self, key: Key, hash: u64) -> Key {
-        if self.is_short() { [hash >> (64 - u32::from(self.key_bits)) & u64::from(u32::MAX), 0] } else { key }
+        if self.is_short() {
+            [hash >> 1 >> (63 - u32::from(self.key_bits)) & u64::from(u32::MAX), 0]
+        } else {
+            key
+        }
     }
 
     /// The key of the bucket of word number `slot` that it names so.
