@@ -1,11 +1,6 @@
 //! Calls on one table: filled, changed, asked, removed.
 
 use std::ffi::c_int;
-use std::mem::offset_of;
-use std::sync::atomic::Ordering;
-
-use trieline_lpm::Memory;
-use trieline_lpm::image::layout::{DIR_BITS, TableHeader};
 
 use crate::entry::CEntry;
 use crate::error::{CError, Error, Result, number};
@@ -28,8 +23,7 @@ impl State {
     /// The kind of keys of table `id`, by its header in the image.
     fn kind(&mut self, id: u32) -> Result<Kind> {
         let image = self.tables.image();
-        let word = image.reader().table_word(id);
-        if word == 0 {
+        let Some(keys) = image.reader().keys(id) else {
             let tables = image.stats().tables;
             if id >= tables {
                 return Err(trieline_lpm::Error::NoSuchTable { id, tables }.into());
@@ -37,11 +31,8 @@ impl State {
             return Err(Error::NoTable(format!(
                 "cannot find table {id}: make it with trieline_table_create"
             )));
-        }
-        let header = (word & !DIR_BITS) as usize - size_of::<TableHeader>();
-        let at = (header + offset_of!(TableHeader, key_family)) / 4;
-        let word = image.memory().words()[at].load(Ordering::Relaxed);
-        Ok(Kind((word & 0xff) << 16 | word >> 16))
+        };
+        Ok(Kind(u32::from(keys.family) << 16 | u32::from(keys.key_bits)))
     }
 
     /// An error unless table `id` can be made or replaced by one of `kind`.

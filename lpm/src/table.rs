@@ -21,8 +21,7 @@ use root::Root;
 /// **When the memory is used up.** A change that needs more than there is is refused ([`Error::Full`]) and has changed nothing. Changes
 /// that only remove prefixes are never refused, so that a route that is gone does not stay. A sixteenth of the image (at most 1 MiB) is
 /// kept for them. If even that is used up, the table is *withdrawn*. Lookups find nothing in it until the old one's memory has
-/// been reused for the new one, a grace period later at least. So is it when the prefix of length 0 goes, a second root does not fit, and a
-/// reader stays longer than the writer waits. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
+/// been reused for the new one, a grace period later at least. If that does not fit either, it stays [withdrawn](Table::is_withdrawn)
 /// until a later change does. Where no answer is worse than an old one (a list of addresses to block), let such a
 /// removal be refused instead: [`Table::refuse_when_full`].
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! The compiler keeps the order that the C header asks for. In the code for arm64 and for BPF, the load of the fallback takes an address
-//! that depends on the walk's result. On weakly ordered processors nothing else keeps it behind the walk.
+//! that depends on the walk's result. So does that of the directory entry behind it, on the fallback. On weakly ordered processors nothing
+//! else keeps them in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -10,8 +11,10 @@ use std::process::Command;
 const SOURCE: &str = r#"
 #ifdef __aarch64__
 #define TL_AFTER_NOTE "/* after %w0 */"
+#define TL_THEN_NOTE "/* then %w0 */"
 #else
 #define TL_AFTER_NOTE "/* after %0 */"
+#define TL_THEN_NOTE "/* then %0 */"
 #endif
 #include <linux/types.h>
 #include <trieline/lpm.h>
@@ -38,7 +41,7 @@ const TARGETS: [(&str, &[&str]); 4] = [
 ];
 
 /// A note in the assembly: the function it is in, whether the register that it names holds the loaded word. Also whether that register is
-/// added to an address behind it.
+/// added to an address behind it, perhaps as a part of it.
 #[derive(Debug)]
 struct Note {
     function: String,
@@ -67,7 +70,8 @@ fn is_constant(from: &str) -> bool {
     from.starts_with("wzr") || from.starts_with("xzr") || from.trim_start_matches('#').parse::<i64>().is_ok()
 }
 
-fn notes(assembly: &str) -> Vec<Note> {
+/// The notes of `kind`: "after" the walk, "then" after the fallback.
+fn notes(assembly: &str, kind: &str) -> Vec<Note> {
     let lines: Vec<&str> = assembly.lines().collect();
     let mut notes = Vec::new();
     let mut function = String::new();
@@ -78,12 +82,13 @@ fn notes(assembly: &str) -> Vec<Note> {
         {
             function = name.to_owned();
         }
-        let Some((_, register)) = line.split_once(" after ") else { continue };
+        let Some((_, register)) = line.split_once(&format!(" {kind} ")) else { continue };
         let register = number(register);
         let before =
             lines[..at].iter().rev().find_map(|line| written(line).filter(|(to, _)| *to == register));
         let is_found = before.is_some_and(|(_, from)| !is_constant(from));
-        // In the blocks that follow, wherever they were laid.
+        // After the walk, in the blocks that follow, wherever they were laid; else at once.
+        let behind = if kind == "then" { &lines[at..(at + 6).min(lines.len())] } else { &lines[..] };
         let adds = |line: &&str| {
             let is_add = line.contains("\tadd\t") || line.contains(" += ");
             let mut registers = line.split([' ', '\t', ',']).filter(|word| {
@@ -91,14 +96,14 @@ fn notes(assembly: &str) -> Vec<Note> {
             });
             is_add && registers.next().is_some()
         };
-        let is_added = lines.iter().any(adds);
+        let is_added = behind.iter().any(adds);
         notes.push(Note { function: function.clone(), is_found, is_added });
     }
     notes
 }
 
 /// Names of functions in whose code no note follows a load, although it has notes.
-fn unordered(include: &Path, flags: &[&str], source: &Path) -> (usize, Vec<String>) {
+fn unordered(include: &Path, flags: &[&str], source: &Path, kind: &str) -> (usize, Vec<String>) {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang-19".into());
     let output = Command::new(clang)
         .args(flags)
@@ -110,7 +115,7 @@ fn unordered(include: &Path, flags: &[&str], source: &Path) -> (usize, Vec<Strin
         .output()
         .expect("clang-19 is needed: `./dev setup` installs it, CLANG names another");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let notes = notes(&String::from_utf8(output.stdout).unwrap());
+    let notes = notes(&String::from_utf8(output.stdout).unwrap(), kind);
     let mut functions: Vec<_> = notes.iter().map(|note| note.function.clone()).collect();
     functions.sort_unstable();
     functions.dedup();
@@ -120,38 +125,54 @@ fn unordered(include: &Path, flags: &[&str], source: &Path) -> (usize, Vec<Strin
     (functions.len(), functions.into_iter().filter(|name| !is_ordered(name)).collect())
 }
 
+/// A copy of the headers with another text from `from` to the end of the next `to` in lpm.h.
+fn mutant(include: &Path, folder: PathBuf, from: &str, to: &str, text: &str) -> PathBuf {
+    fs::create_dir_all(folder.join("trieline")).unwrap();
+    for file in fs::read_dir(include.join("trieline")).unwrap() {
+        let file = file.unwrap();
+        let mut header = fs::read_to_string(file.path()).unwrap();
+        if file.file_name() == "lpm.h" {
+            let begin = header.find(from).unwrap();
+            let end = begin + header[begin..].find(to).unwrap() + to.len();
+            header.replace_range(begin..end, text);
+        }
+        fs::write(folder.join("trieline").join(file.file_name()), header).unwrap();
+    }
+    folder
+}
+
 #[test]
-fn the_fallback_is_loaded_after_the_walk() {
+fn the_fallback_is_loaded_after_the_walk_and_the_entry_after_it() {
     let include = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("include");
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("order.c");
     fs::write(&source, SOURCE).unwrap();
 
-    // The header as it was: the barrier inside the branch, where the compiler knows the value.
-    let old = directory.path().join("old");
-    fs::create_dir_all(old.join("trieline")).unwrap();
-    for file in fs::read_dir(include.join("trieline")).unwrap() {
-        let file = file.unwrap();
-        let mut text = fs::read_to_string(file.path()).unwrap();
-        if file.file_name() == "lpm.h" {
-            let from = text.find("asm volatile(TL_AFTER_NOTE").unwrap();
-            let last = "tl_value |= TL_REPLACED";
-            let to = from + text[from..].find(last).unwrap() + last.len();
-            let branch = "if (!tl_value) { asm volatile(TL_AFTER_NOTE : \"+r\"(tl_value)); \\\n \
-                          tl_value = TL_TABLE_FIELD(base, (word) + tl_value, fallback); } (void)tl_after";
-            text.replace_range(from..to, branch);
-        }
-        fs::write(old.join("trieline").join(file.file_name()), text).unwrap();
-    }
+    // The barrier inside the branch, where the compiler knows the value.
+    let branch = "if (!tl_value) { asm volatile(TL_AFTER_NOTE : \"+r\"(tl_value)); \\\n \
+                  tl_value = TL_TABLE_FIELD(base, tl_word + tl_value, fallback); (void)tl_after";
+    let after = mutant(
+        &include,
+        directory.path().join("after"),
+        "asm volatile(TL_AFTER_NOTE",
+        "tl_value |= TL_UNSETTLED",
+        branch,
+    );
+    // The entry's address without the fallback.
+    let part = "(tl_then & TL_UNSETTLED)";
+    let then = mutant(&include, directory.path().join("then"), part, part, "0 * sizeof(tl_then)");
     for (name, flags) in TARGETS {
-        let (functions, unordered_now) = unordered(&include, flags, &source);
-        assert!(functions >= 4, "{name}: notes in {functions} functions only");
-        assert!(
-            unordered_now.is_empty(),
-            "{name}: in {unordered_now:?} the fallback may be loaded before the walk"
-        );
-        let (functions, unordered_then) = unordered(&old, flags, &source);
-        assert_eq!(unordered_then.len(), functions, "{name}: the check does not see what it is for");
-        println!("{name}: {functions} functions");
+        for (kind, mutant) in [("after", &after), ("then", &then)] {
+            let (functions, unordered_now) = unordered(&include, flags, &source, kind);
+            assert!(functions >= 4, "{name}: notes in {functions} functions only");
+            assert!(
+                unordered_now.is_empty(),
+                "{name}: in {unordered_now:?} the load may come before what it is to come {kind}"
+            );
+            // In some function the compiler keeps the order by itself.
+            let (functions, unordered_then) = unordered(mutant, flags, &source, kind);
+            assert!(!unordered_then.is_empty(), "{name}: the check does not see what it is for: {kind}");
+            println!("{name}, {kind}: {functions} functions");
+        }
     }
 }

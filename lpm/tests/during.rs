@@ -360,7 +360,7 @@ fn other_keys() {
     Shape { shared: 3, lens: (1, 13), count: 900, values: 4 }.run::<Key<13, 2>>(64 << 20, 48).unwrap();
 }
 
-/// The default route and others at once where a second root does not fit: refused as a whole, or seen as a whole.
+/// The default route changes, others come and go at once, and a second root does not fit: refused as a whole, or seen as a whole.
 #[test]
 fn the_default_route_and_others_where_memory_is_short() {
     let model: BTreeMap<_, _> = (0..30_000u32)
@@ -373,7 +373,8 @@ fn the_default_route_and_others_where_memory_is_short() {
         let Some(mut live) = Live::new(claimed + (free << 16), model.clone()) else { continue };
         let gone: Vec<_> = live.model.keys().skip(1).step_by(15).take(1800).copied().collect();
         let mixed = gone.iter().map(|prefix| (*prefix, None));
-        let mixed: Vec<_> = mixed.chain([(Prefix::truncated(0, 0), Some(9))]).collect();
+        let added = Prefix::truncated(1, 32);
+        let mixed: Vec<_> = mixed.chain([(Prefix::truncated(0, 0), Some(9)), (added, Some(8))]).collect();
         match live.change(&mixed) {
             Ok(()) => done += 1,
             Err(_) => refused += 1,

@@ -5,7 +5,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
-use trieline_lpm::image::layout::{DIR_BITS, TableHeader};
+use trieline_lpm::image::layout::{DIR_BITS, DIRECTORY, TableHeader};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Error, HeapMemory, Image, Memory, NoReaders, Prefix, Table};
 
@@ -38,11 +38,13 @@ fn several_at_once_take_no_root_from_before_the_key() {
     assert!(buckets(&image) > 0);
     let header = common::Header::get();
     let word = image.reader().table_word(0);
+    let changes = image.memory().words()[DIRECTORY as usize / 4 + 1].load(Ordering::Relaxed);
+    let entry = u64::from(word) | u64::from(changes) << 32;
     let before = header.root4(image.memory(), word, host(7).addr());
     table.insert(&mut image, cover(24), 5002).unwrap();
     table.remove(&mut image, &host(7)).unwrap();
     assert_eq!(image.reader().table_word(0), word);
-    assert_eq!(header.finish4(image.memory(), 0, word, before, host(7).addr()), 5002);
+    assert_eq!(header.finish4(image.memory(), 0, entry, before, host(7).addr()), 5002);
 }
 
 /// A reader that holds a table from before gets the answers of the one that is there.

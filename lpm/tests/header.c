@@ -81,9 +81,9 @@ __u32 tl_test_root4(const void *image, __u64 size, __u32 word, __u32 addr)
 }
 
 /* The rest of tl_lookup4_n. */
-__u32 tl_test_finish4(const void *image, __u64 size, __u32 id, __u32 word, __u32 ref, __u32 addr)
+__u32 tl_test_finish4(const void *image, __u64 size, __u32 id, __u64 entry, __u32 ref, __u32 addr)
 {
-	return tl_finish4((struct tl_view){image, size}, id, word, ref, addr);
+	return tl_finish4((struct tl_view){image, size}, id, entry, ref, addr);
 }
 
 /* Layout facts in the order header.rs expects them. */
@@ -93,6 +93,7 @@ const __u64 tl_test_layout[] = {
     TL_CHUNK,
     TL_VALUE_MAX,
     TL_DIRECTORY,
+    TL_DIR_ENTRY,
     TL_DIR_BITS,
     TL_REF_NODE,
     TL_REF_KIND_SHIFT,

@@ -19,6 +19,7 @@ fn rust_and_c_agree_on_the_layout() {
         CHUNK.into(),
         VALUE_MAX.into(),
         DIRECTORY.into(),
+        DIR_ENTRY.into(),
         DIR_BITS.into(),
         REF_NODE.into(),
         REF_KIND_SHIFT.into(),

@@ -1,13 +1,13 @@
-//! A lookup that stands still between its walk and the default route, in an image without memory left. It must find an answer of a state
-//! that there was since it began, or none while the table is withdrawn.
+//! A lookup that stands still between its walk and the default route, while the default route changes. It must find an answer of a state that
+//! there was since it began. The change takes no memory and leaves the root where it is, also in an image that is full.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use trieline_lpm::image::layout::{DIR_BITS, DIRECTORY, REPLACED, TableHeader};
+use trieline_lpm::image::layout::{DIR_BITS, DIR_ENTRY, DIRECTORY, TableHeader};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Epochs, Error, HeapMemory, Image, Memory, Prefix, Readers, Table};
 
@@ -17,10 +17,15 @@ const DEFAULT: u32 = 1;
 /// An address that only the default route covers, at first.
 const ADDR: u32 = 0xc633_6401;
 
+/// The prefix of the default route.
+fn all() -> Prefix<u32> {
+    Prefix::truncated(0, 0)
+}
+
 /// So many that the root takes 256 KiB.
 fn prefixes() -> impl Iterator<Item = (Prefix<u32>, u32)> {
     let some = (0..5000u32).map(|n| (Prefix::truncated(n.wrapping_mul(2_654_435_761) >> 1, 26), 2 + n % 50));
-    some.chain([(Prefix::truncated(0, 0), DEFAULT)])
+    some.chain([(all(), DEFAULT)])
 }
 
 struct Live {
@@ -30,26 +35,34 @@ struct Live {
 }
 
 impl Live {
-    /// The smallest image that holds the table; it holds no second root.
-    fn new(may_withdraw: bool) -> Self {
-        for chunks in 2.. {
-            let grace = Epochs::new(2).with_patience(Duration::from_millis(2));
-            let mut image = Image::create(Arc::new(HeapMemory::new(chunks << 16)), grace, 2).unwrap();
-            let Ok(table) = Table::create(&mut image, ID, prefixes()) else { continue };
-            let table = if may_withdraw { table } else { table.refuse_when_full() };
-            let readers = image.readers();
-            return Self { image, table, readers };
-        }
-        unreachable!()
+    /// An image of `chunks`; None if it is too small for the table.
+    fn of(chunks: usize) -> Option<Self> {
+        let grace = Epochs::new(2).with_patience(Duration::from_millis(2));
+        let mut image = Image::create(Arc::new(HeapMemory::new(chunks << 16)), grace, 2).unwrap();
+        let table = Table::create(&mut image, ID, prefixes()).ok()?;
+        let readers = image.readers();
+        Some(Self { image, table, readers })
     }
 
-    fn words(&self) -> &[AtomicU32] {
-        self.image.memory().words()
+    /// The smallest image that holds the table and no second root, or one that has room.
+    fn new(memory: Room) -> Self {
+        let mut sizes = if memory == Room::Ample { 64..65 } else { 2..64 };
+        sizes.find_map(Self::of).unwrap()
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        self.image.memory().words()[at].load(Ordering::Acquire)
+    }
+
+    /// The table's directory entry: its root, and the number of changes.
+    fn entry(&self) -> (u32, u32) {
+        let at = (DIRECTORY + DIR_ENTRY * ID) as usize / 4;
+        (self.word(at), self.word(at + 1))
     }
 
     /// The word of the default route that a lookup under way will read.
     fn fallback(&self) -> usize {
-        let root = self.words()[(DIRECTORY + 4 * ID) as usize / 4].load(Ordering::Acquire) & !DIR_BITS;
+        let root = self.entry().0 & !DIR_BITS;
         (root as usize - size_of::<TableHeader>() + offset_of!(TableHeader, fallback)) / 4
     }
 
@@ -70,77 +83,76 @@ impl Live {
     }
 }
 
-/// Runs `gone`, which removes the default route, while a lookup of [`ADDR`] stands still that began before the address had a prefix of
-/// its own.
-fn removed_under_a_lookup(
-    may_withdraw: bool,
-    is_filled: bool,
-    gone: impl FnOnce(&mut Table<u32>, &mut Image<Arc<HeapMemory>, Epochs>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut live = Live::new(may_withdraw);
+/// Memory that is left in the image.
+#[derive(Clone, Copy, PartialEq)]
+enum Room {
+    Ample,
+    /// None for another root.
+    Little,
+    /// None for any change that takes some.
+    None,
+}
+
+/// Runs `change`, which leaves the default route `after`, while a lookup of [`ADDR`] stands still that began before the address had a prefix
+/// of its own.
+fn changed_under_a_lookup(
+    room: Room,
+    after: Option<u32>,
+    change: impl FnOnce(&mut Table<u32>, &mut Image<Arc<HeapMemory>, Epochs>),
+) {
+    let mut live = Live::new(room);
     let mut reader = live.readers.register().unwrap();
     let pinned = reader.pin();
     assert_eq!(live.table.lookup(ADDR).unwrap().0.len(), 0);
-    // It has walked, found nothing, and will read this word next.
-    let fallback = live.fallback();
+    // It has loaded the entry, walked, found nothing, and will read this word next, then the entry again.
+    let (entry, fallback) = (live.entry(), live.fallback());
     live.table.insert(&mut live.image, Prefix::truncated(ADDR, 16), 40).unwrap();
-    if is_filled {
+    if room == Room::None {
         live.use_up();
     }
-    let before: Vec<_> = live.table.iter().collect();
+    let (used, limbo) = (live.image.stats().used, live.image.stats().limbo);
 
-    let done = gone(&mut live.table, &mut live.image);
+    change(&mut live.table, &mut live.image);
 
-    // The states since it began: the default route, 40, and 40 without a default route.
-    let found = live.words()[fallback].load(Ordering::Acquire);
-    if found & REPLACED == 0 {
-        assert_eq!(found, DEFAULT, "the lookup finds what there never was");
-    } else {
-        let again = pinned.lookup4(ID, ADDR);
-        assert!(again == Some(40) || again.is_none() && live.table.is_withdrawn(), "{again:?}");
+    assert_eq!((live.entry().0, live.word(fallback)), (entry.0, after.unwrap_or(0)), "in place");
+    assert_ne!(live.entry().1, entry.1, "the lookup must see that what it found may not belong together");
+    let stats = live.image.stats();
+    if room != Room::Ample {
+        assert_eq!((stats.used, stats.limbo), (used, limbo), "a default route takes no memory");
     }
-    if done.is_err() {
-        assert!(live.table.iter().eq(before), "a change that was refused has changed something");
-        assert_eq!(pinned.lookup4(ID, ADDR), Some(40));
-        assert_eq!(pinned.lookup4(ID, 1), live.table.lookup(1).map(|(_, value)| value));
-    } else {
-        assert_eq!(live.table.get(&Prefix::truncated(0, 0)), None);
-    }
-    verify(live.words()).unwrap();
-    drop(pinned);
-
-    // The reader has ended: what was refused is done, and what was withdrawn is there.
-    live.table.remove(&mut live.image, &Prefix::truncated(0, 0)).unwrap();
-    live.table.insert(&mut live.image, Prefix::truncated(ADDR, 17), 41).unwrap();
-    assert!(!live.table.is_withdrawn());
-    let pinned = reader.pin();
-    assert_eq!((pinned.lookup4(ID, ADDR), pinned.lookup4(ID, 0xffff_ffff)), (Some(41), None));
-    for (prefix, value) in live.table.iter().filter(|(prefix, _)| prefix.len() == 28) {
-        assert_eq!(pinned.lookup4(ID, prefix.addr()), Some(value));
-    }
-    verify(live.words()).unwrap();
-    done
+    assert!(stats.limbo < limbo + (1 << 16), "no root waits for readers");
+    assert_eq!(pinned.lookup4(ID, ADDR), Some(40));
+    assert_eq!(pinned.lookup4(ID, 0xffff_ffff), after);
+    assert_eq!(live.table.get(&all()), after);
+    verify(live.image.memory().words()).unwrap();
 }
 
 #[test]
-fn a_default_route_never_goes_in_place_under_a_lookup() {
-    let all = Prefix::truncated(0, 0);
-    let some: Vec<_> = (0..3).map(|n| Prefix::truncated((n * 2_654_435_761u64) as u32 >> 1, 26)).collect();
-    for is_filled in [false, true] {
-        removed_under_a_lookup(true, is_filled, |table, image| table.remove(image, &all).map(drop)).unwrap();
-        let with_others = some.iter().copied().chain([all]).map(|prefix| (prefix, None));
-        removed_under_a_lookup(true, is_filled, |table, image| table.apply(image, with_others).map(drop))
-            .unwrap();
-
-        let refused =
-            removed_under_a_lookup(false, is_filled, |table, image| table.remove(image, &all).map(drop));
-        let Err(error @ Error::Full { waiting, .. }) = refused else { panic!("{refused:?}") };
-        assert!(error.to_string().contains("wait for readers to end"), "{error}");
-        assert_eq!(waiting > 0, is_filled, "{error}");
-        let with_others = some.iter().copied().chain([all]).map(|prefix| (prefix, None));
-        let refused = removed_under_a_lookup(false, is_filled, |table, image| {
-            table.apply(image, with_others).map(drop)
+fn a_default_route_changes_in_place_also_under_a_lookup() {
+    for room in [Room::Ample, Room::Little, Room::None] {
+        changed_under_a_lookup(room, None, |table, image| {
+            table.remove(image, &all()).unwrap();
         });
-        assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+        changed_under_a_lookup(room, Some(7), |table, image| {
+            table.insert(image, all(), 7).unwrap();
+        });
+        // It goes and comes back with the value that it had.
+        changed_under_a_lookup(room, Some(DEFAULT), |table, image| {
+            table.remove(image, &all()).unwrap();
+            table.insert(image, all(), DEFAULT).unwrap();
+        });
     }
+}
+
+#[test]
+fn it_changes_in_place_with_others_that_all_come_or_all_go() {
+    let some = |n: u64| Prefix::truncated((n * 2_654_435_761) as u32 >> 1, 26);
+    changed_under_a_lookup(Room::Ample, None, |table, image| {
+        let changes = (0..3).map(some).chain([all()]).map(|prefix| (prefix, None));
+        table.apply(image, changes).unwrap();
+    });
+    changed_under_a_lookup(Room::Ample, Some(7), |table, image| {
+        let changes = [all(), Prefix::truncated(0x0a00_0000, 8)].map(|prefix| (prefix, Some(7)));
+        table.apply(image, changes).unwrap();
+    });
 }

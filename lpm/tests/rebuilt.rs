@@ -26,7 +26,7 @@ unsafe impl Memory for Shared {
     }
 }
 
-/// A table whose words were damaged, its directory word, too, is right again after a rebuild, and no other table loses memory to it.
+/// A table whose words were damaged, its root word, too, is right again after a rebuild, and no other table loses memory to it.
 #[test]
 fn a_damaged_table_is_rebuilt_without_trust() {
     for count in [50, 6000] {
@@ -36,7 +36,7 @@ fn a_damaged_table_is_rebuilt_without_trust() {
         let mut table = Table::create(&mut image, 0, prefixes.clone()).unwrap();
         let mut other = Table::create(&mut image, 1, random(50, 8)).unwrap();
         let before: Vec<_> = other.iter().collect();
-        // Slots of the root, in the part behind the directory word's offset, and the word itself.
+        // Slots of the root, in the part behind the root word's offset, and the word itself.
         let words = memory.words();
         let directory = layout::DIRECTORY as usize / 4;
         let root = (words[directory].load(Ordering::Relaxed) & !layout::DIR_BITS) as usize / 4;
@@ -79,7 +79,8 @@ fn a_damaged_table_is_rebuilt_without_trust() {
 
 /// Writes words that lead anywhere into the first slots of a table's root.
 fn damage(words: &[AtomicU32], id: usize) {
-    let directory = words[layout::DIRECTORY as usize / 4 + id].load(Ordering::Relaxed);
+    let directory =
+        words[(layout::DIRECTORY as usize + layout::DIR_ENTRY as usize * id) / 4].load(Ordering::Relaxed);
     let root = (directory & !layout::DIR_BITS) as usize / 4;
     for (n, word) in words[root..root + 256].iter().enumerate() {
         word.store([0, 0x8fff_fff8, 0x7fff_ffff, 0x8000_0010][n % 4], Ordering::Relaxed);

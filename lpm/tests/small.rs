@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use trieline_lpm::image::layout::{
-    DIR_BITS, DIRECTORY, LEAF6, NODE6, PALETTE, REF_KIND_SHIFT, REF_NODE, UNIT,
+    DIR_BITS, DIR_ENTRY, DIRECTORY, LEAF6, NODE6, PALETTE, REF_KIND_SHIFT, REF_NODE, UNIT,
 };
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Epochs, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
@@ -223,7 +223,7 @@ fn codes_beside_a_writer() {
     let codes =
         |word: u32, round: u32| u32::from_le_bytes([0, 1, 2, 3].map(|n| (4 * word + n + round * 64) as u8));
     // 10.0.0.0/8 has the leaf at once, 11.0.0.0/8 behind a bitmap of one run.
-    let root = words[DIRECTORY as usize / 4 + ID as usize].load(Ordering::Relaxed);
+    let root = words[(DIRECTORY + DIR_ENTRY * ID) as usize / 4].load(Ordering::Relaxed);
     assert_eq!(root & DIR_BITS, 8);
     let root = (root & !DIR_BITS) as usize / 4;
     (0..PALETTE).for_each(|code| store(root + (1 << 8) + code, 1000 + code as u32));

@@ -71,6 +71,30 @@ static void many_at_once(struct trieline *t)
 	EXPECT(trieline_lookup(t, 0, host, &value, &error) == 0);
 }
 
+/* Prefixes of full length, which stand in a hash table: the table stays one of IPv4. */
+static void hosts(struct trieline *t)
+{
+	struct trieline_entry entries[300];
+	unsigned char keys[300][4];
+	uint32_t value, n;
+
+	for (n = 0; n < 300; n++) {
+		const unsigned char key[4] = {10, 1, (unsigned char)(n >> 8), (unsigned char)n};
+
+		memcpy(keys[n], key, 4);
+		entries[n].key = keys[n];
+		entries[n].length = 32;
+		entries[n].value = n + 1;
+	}
+	EXPECT(!trieline_replace(t, 12, TRIELINE_IPV4, entries, 300, &error));
+	EXPECT(trieline_lookup(t, 12, keys[299], &value, &error) == 1 && value == 300);
+	FAILS(trieline_replace(t, 12, TRIELINE_IPV6, NULL, 0, &error), EEXIST, "table 12 has IPv4 addresses");
+	EXPECT(!trieline_replace(t, 12, TRIELINE_IPV4, entries, 299, &error));
+	EXPECT(trieline_lookup(t, 12, keys[299], &value, &error) == 0);
+	EXPECT(trieline_lookup(t, 12, keys[0], &value, &error) == 1 && value == 1);
+	EXPECT(!trieline_table_remove(t, 12, &error));
+}
+
 /* IPv6, and keys of other widths. */
 static void other_keys(struct trieline *t)
 {
@@ -213,6 +237,7 @@ int main(int count, char **args)
 	EXPECT(options.map_type == TRIELINE_ANY || trieline_map_type(t) == (int)options.map_type);
 	one_by_one(t);
 	many_at_once(t);
+	hosts(t);
 	other_keys(t);
 	mistakes(t);
 	files(t, args[3], args[4]);

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) __u32 tl_bucket_long(tl_base_t base
 }
 
 /*
- * The value of a key of `bits` bits, a constant, in the hash table of the table of directory word `word`; 0 =
+ * The value of a key of `bits` bits, a constant, in the hash table of the table of root word `word`; 0 =
  * none. Bits behind them are 0. *place: the offset of the key's word, and in the low half what it was; or 0,
  * if the hash table cannot have the key. (One number takes less of a BPF program's stack.)
  */

@@ -7,12 +7,14 @@
  * shared file and a snapshot.
  *
  *   0        struct tl_image              header
- *   64       u32 [tables]                 directory: one word a table
+ *   64       u64 [tables]                 directory: an entry a table
  *   ...      chunks of 64 KiB             tables (header + root) and nodes
  *
- * Directory word: byte offset of the table's root, a multiple of 64. The low six bits hold the number of
- * address bits that index the root (0..24). 0 = no such table. Storing this word replaces the whole table for
- * all addresses at once. The 64 bytes before the root are the table's header.
+ * Directory entry: the low 32 bits are the root word: the byte offset of the table's root, a multiple of 64.
+ * Its low six bits hold the number of address bits that index the root (0..24). 0 = no such table. Storing it
+ * replaces the whole table for all addresses at once. The 64 bytes before the root are the table's header.
+ * The high 32 bits count changes of the low ones and of the table's `fallback`. Load and store both halves at
+ * once.
  *
  * Ref (a root slot or a node's slot, u32):
  *   bit 31 = 0   a value, 1 .. 2^31-1; 0 = no prefix here (the table's `fallback`, the value of the prefix of
@@ -44,9 +46,9 @@
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
 #define TL_DIRECTORY 64u /* offset of the directory */
+#define TL_DIR_ENTRY 8u	 /* bytes of its entries */
 #define TL_NO_TABLE 0u
 #define TL_VALUE_MAX 0x7fffffffu
-#define TL_REPLACED 0x80000000u
 #define TL_GUARD 2048u
 
 /* Header, at offset 0. The maker of the image writes it once, except `generation`. */
@@ -62,15 +64,16 @@ struct tl_image {
 
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
-	__u32 fallback;	  /* value of the prefix of length 0; 0 = none. A change comes with a new root;
-			     then the old one gets TL_REPLACED here, before anything below it changes */
+	__u32 fallback;	  /* value of the prefix of length 0; 0 = none. A change of it counts in the
+			     directory entry before and after it is stored */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys; with TL_EXACT if there is a hash table */
-	__u8 root_bits;	  /* as in the directory word */
+	__u8 root_bits;	  /* as in the directory entry */
 	__u16 key_bits;	  /* 1 .. 2048; 32 and 128 for the families 4 and 6 */
 	__u32 prefixes;	  /* in the table, the one of length 0 included; informative */
 	__u32 root_bytes; /* 4 << root_bits */
 	__u32 palette;	  /* entries behind the root: 0 or TL_PALETTE */
-	__u32 exact; /* the hash table, as a directory word: its offset, and 1 .. 24 bits that index it */
+	__u32 exact; /* the hash table, as a root in the directory: its offset, and 1 .. 24 bits that index it
+		      */
 	__u64 multiplier[2];
 	__u64
 	    mask; /* only keys whose first 64 bits are `first` under this mask may stand in the hash table */
@@ -79,10 +82,10 @@ struct tl_table {
 };
 
 /* Set in `key_family`. The hash table stays where it is for as long as the root. A reader that keeps the
- * place of either looks for TL_REPLACED after each lookup, also of a key that it found. */
+ * place of either compares the directory entry after each lookup, also of a key that it found. */
 #define TL_EXACT 0x80u
 
-/* Directory word. */
+/* Directory entry. */
 #define TL_DIR_BITS 63u /* mask of the number of root bits */
 
 /* Ref. */

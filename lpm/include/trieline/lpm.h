@@ -42,15 +42,15 @@
 #define TL_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* The directory word of table `id`, 0 when there is none. */
-TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
+/* The directory entry of table `id`; 0 in its low half = no such table. */
+TL_INLINE __u64 tl_table_entry(tl_base_t base, __u32 id)
 {
 	if (id >= tl_load32(base, __builtin_offsetof(struct tl_image, tables)))
 		return TL_NO_TABLE;
-	return tl_load32(base, TL_DIRECTORY + 4 * id);
+	return tl_load64(base, TL_DIRECTORY + TL_DIR_ENTRY * id);
 }
 
-/* A field of the header of the table of directory word `word`. */
+/* A field of the header of the table of root word `word`. */
 #define TL_TABLE_FIELD(base, word, field)                                                                    \
 	tl_load32(base, ((word) & ~TL_DIR_BITS) - (__u32)sizeof(struct tl_table) +                           \
 			    (__u32) __builtin_offsetof(struct tl_table, field))
@@ -62,24 +62,31 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 #include "exact.h"
 
 /*
- * A changed fallback comes with a root of its own. The walk's result (nothing) and the fallback belong
- * together unless the root is marked as replaced by then. A walk's result and a key that the hash table does
- * not have belong together unless the key's word has changed by then. Else the lookup is done again. No
- * lookup is so slow that it meets four changes.
+ * A change of the fallback counts in the directory before it is stored. The walk's result (nothing) and the
+ * fallback belong together unless the directory entry has changed by then. A walk's result and a key that the
+ * hash table does not have belong together unless the key's word has changed by then. Else the lookup is done
+ * again. No lookup is so slow that it meets four changes.
  */
 #define TL_TRIES 3
+
+/* Set in an answer that may belong to no state. */
+#define TL_UNSETTLED 0x80000000u
 
 /* Nothing, unless a test marks the place in the assembly to look what has become of it. */
 #ifndef TL_AFTER_NOTE
 #define TL_AFTER_NOTE ""
 #endif
+#ifndef TL_THEN_NOTE
+#define TL_THEN_NOTE ""
+#endif
 
-/* The answer for the table of directory word `word`, a variable; with TL_REPLACED if it may belong to no
- * state. `exact` is what its hash table says, in which the key has `tl_place`, and `walk` what its nodes say.
+/* The answer for table `id` of directory entry `entry`; with TL_UNSETTLED if it may belong to no state.
+ * `exact` is what its hash table says, in which the key has `tl_place`, and `walk` what its nodes say; both
+ * take the table's `tl_word`.
  */
-#define TL_ANSWER(base, word, family, bits, exact, walk)                                                     \
+#define TL_ANSWER(base, id, entry, family, bits, exact, walk)                                                \
 	({                                                                                                   \
-		__u32 tl_value = 0, tl_keys = (word) ? TL_KEYS(base, word) : 0;                              \
+		__u32 tl_word = (entry), tl_value = 0, tl_keys = tl_word ? TL_KEYS(base, tl_word) : 0;       \
 		__u64 tl_place = 0;                                                                          \
                                                                                                              \
 		if ((bits) <= TL_EXACT_WIDEST && tl_keys == ((bits) << 16 | (family) | TL_EXACT)) {          \
@@ -91,7 +98,7 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 			 * loaded. */                                                                        \
 			tl_seen = tl_same = (__u32)tl_place;                                                 \
 			asm volatile("" : "+r"(tl_seen), "+r"(tl_same));                                     \
-			(word) += tl_seen & ~tl_same;                                                        \
+			tl_word += tl_seen & ~tl_same;                                                       \
 		}                                                                                            \
 		if (!tl_value && tl_keys == ((bits) << 16 | (family))) {                                     \
 			__u32 tl_after = tl_value = (walk);                                                  \
@@ -99,85 +106,94 @@ TL_INLINE __u32 tl_table_word(tl_base_t base, __u32 id)
 			/* Added to the address, so that no CPU loads what follows before the walk. Here and \
 			 * not in the branch: there the compiler knows that it is 0, and adds a constant. */ \
 			asm volatile(TL_AFTER_NOTE : "+r"(tl_after));                                        \
-			if (!tl_value)                                                                       \
-				tl_value = TL_TABLE_FIELD(base, (word) + tl_after, fallback);                \
+			if (!tl_value) {                                                                     \
+				__u32 tl_then = tl_value =                                                   \
+				    TL_TABLE_FIELD(base, tl_word + tl_after, fallback);                      \
+                                                                                                             \
+				/* In the same way, no CPU loads the entry before the fallback. */           \
+				asm volatile(TL_THEN_NOTE : "+r"(tl_then));                                  \
+				if (tl_load64(base, TL_DIRECTORY + TL_DIR_ENTRY * (id) +                     \
+							(tl_then & TL_UNSETTLED)) != (entry))                \
+					tl_value |= TL_UNSETTLED;                                            \
+			}                                                                                    \
 			if (tl_place &&                                                                      \
 			    tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) != (__u32)tl_place)  \
-				tl_value |= TL_REPLACED;                                                     \
+				tl_value |= TL_UNSETTLED;                                                    \
 		}                                                                                            \
 		tl_value;                                                                                    \
 	})
 
 /* The same with the table looked up, and again while it is being replaced. */
-#define TL_AGAIN(base, id, word, answer)                                                                     \
+#define TL_AGAIN(base, id, entry, answer)                                                                    \
 	({                                                                                                   \
 		__u32 tl_found = 0, tl_try;                                                                  \
                                                                                                              \
 		for (tl_try = 0; tl_try < TL_TRIES; tl_try++) {                                              \
-			word = tl_table_word(base, id);                                                      \
+			entry = tl_table_entry(base, id);                                                    \
 			tl_found = (answer);                                                                 \
-			if (!(tl_found & TL_REPLACED))                                                       \
+			if (!(tl_found & TL_UNSETTLED))                                                      \
 				break;                                                                       \
 		}                                                                                            \
 		tl_found & TL_VALUE_MAX;                                                                     \
 	})
 
-TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 word, __u32 addr)
+TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 id, __u64 entry, __u32 addr)
 {
-	return TL_ANSWER(base, word, 4, 32u, tl_exact(base, word, 32, (__u64)addr << 32, 0, &tl_place),
-			 tl_walk4(base, word, tl_root4(base, word, addr), addr));
+	return TL_ANSWER(base, id, entry, 4, 32u,
+			 tl_exact(base, tl_word, 32, (__u64)addr << 32, 0, &tl_place),
+			 tl_walk4(base, tl_word, tl_root4(base, tl_word, addr), addr));
 }
 
 TL_APART(tl_again4, __u32 id, __u32 addr)
 {
 	TL_APART_BASE;
-	__u32 word;
+	__u64 entry;
 
-	return TL_AGAIN(base, id, word, tl_answer4(base, word, addr));
+	return TL_AGAIN(base, id, entry, tl_answer4(base, id, entry, addr));
 }
 
 /* Longest match of an IPv4 address in table `id`. */
 TL_INLINE __u32 tl_lookup4(tl_base_t base, __u32 id, __u32 addr)
 {
-	__u32 value = tl_answer4(base, tl_table_word(base, id), addr);
+	__u32 value = tl_answer4(base, id, tl_table_entry(base, id), addr);
 
-	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
+	return value & TL_UNSETTLED ? TL_CALL(tl_again4, base, id, addr) : value;
 }
 
-TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 word, __u64 hi, __u64 lo)
+TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 id, __u64 entry, __u64 hi, __u64 lo)
 {
-	return TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
-			 tl_walk6(base, word, tl_root(base, word, hi), hi, lo));
+	return TL_ANSWER(base, id, entry, 6, 128u, tl_exact(base, tl_word, 128, hi, lo, &tl_place),
+			 tl_walk6(base, tl_word, tl_root(base, tl_word, hi), hi, lo));
 }
 
 TL_APART(tl_again6, __u32 id, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
-	__u32 word;
+	__u64 entry;
 
-	return TL_AGAIN(base, id, word, tl_answer6(base, word, hi, lo));
+	return TL_AGAIN(base, id, entry, tl_answer6(base, id, entry, hi, lo));
 }
 
 /* Longest match of an IPv6 address in table `id`. */
 TL_INLINE __u32 tl_lookup6(tl_base_t base, __u32 id, __u64 hi, __u64 lo)
 {
-	__u32 value = tl_answer6(base, tl_table_word(base, id), hi, lo);
+	__u32 value = tl_answer6(base, id, tl_table_entry(base, id), hi, lo);
 
-	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
+	return value & TL_UNSETTLED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
 }
 
 /* Longest match of a key of `bits` bits, 1 to 128, in table `id` of such keys (IPv4 and IPv6 have their own
  * functions). Bits behind them in `hi` and `lo` do not count. */
 TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 lo)
 {
-	__u32 word;
+	__u64 entry;
 
 	hi &= bits < 64 ? ~(~0ull >> bits) : ~0ull;
 	lo &= bits <= 64 ? 0 : ~(~0ull >> 1 >> (bits - 65));
-	return TL_AGAIN(base, id, word,
-			TL_ANSWER(base, word, 0, bits, tl_exact(base, word, bits, hi, lo, &tl_place),
-				  tl_walk(base, word, word & TL_DIR_BITS, tl_root(base, word, hi), hi, lo, 1,
-					  TL_KEY_STEPS_MAX(bits))));
+	return TL_AGAIN(base, id, entry,
+			TL_ANSWER(base, id, entry, 0, bits, tl_exact(base, tl_word, bits, hi, lo, &tl_place),
+				  tl_walk(base, tl_word, tl_word & TL_DIR_BITS, tl_root(base, tl_word, hi),
+					  hi, lo, 1, TL_KEY_STEPS_MAX(bits))));
 }
 
 /* A key in memory: `__u64 key[TL_WIDE_WORDS(bits)] = {}`, then its bytes in network order from the first on.
@@ -187,14 +203,15 @@ TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 
 /* Longest match of a key of `bits` bits, 1 to 2048, in table `id` of such keys. Bits behind them are 0. */
 TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64 *key)
 {
-	__u32 word;
+	__u64 entry;
 
-	return TL_AGAIN(base, id, word,
-			TL_ANSWER(base, word, 0, bits,
-				  tl_exact(base, word, bits, __builtin_bswap64(key[0]),
-					   __builtin_bswap64(key[1]), &tl_place),
-				  tl_walk_wide(base, word, tl_root(base, word, __builtin_bswap64(key[0])),
-					       key, TL_WIDE_WORDS(bits) - 2, TL_KEY_STEPS_MAX(bits))));
+	return TL_AGAIN(
+	    base, id, entry,
+	    TL_ANSWER(base, id, entry, 0, bits,
+		      tl_exact(base, tl_word, bits, __builtin_bswap64(key[0]), __builtin_bswap64(key[1]),
+			       &tl_place),
+		      tl_walk_wide(base, tl_word, tl_root(base, tl_word, __builtin_bswap64(key[0])), key,
+				   TL_WIDE_WORDS(bits) - 2, TL_KEY_STEPS_MAX(bits))));
 }
 
 /*
@@ -203,31 +220,33 @@ TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64
  * the program stays small. A key's word comes before the root's, so a root that was loaded before is not used
  * if there is a hash table. `value` may be what `id` was.
  */
-TL_APART(tl_finish4, __u32 id, __u32 word, __u32 ref, __u32 addr)
+TL_APART(tl_finish4, __u32 id, __u64 entry, __u32 ref, __u32 addr)
 {
 	TL_APART_BASE;
-	__u32 value = TL_ANSWER(base, word, 4, 32u, tl_exact(base, word, 32, (__u64)addr << 32, 0, &tl_place),
-				tl_walk4(base, word, tl_place ? tl_root4(base, word, addr) : ref, addr));
+	__u32 value =
+	    TL_ANSWER(base, id, entry, 4, 32u, tl_exact(base, tl_word, 32, (__u64)addr << 32, 0, &tl_place),
+		      tl_walk4(base, tl_word, tl_place ? tl_root4(base, tl_word, addr) : ref, addr));
 
-	return value & TL_REPLACED ? TL_CALL(tl_again4, base, id, addr) : value;
+	return value & TL_UNSETTLED ? TL_CALL(tl_again4, base, id, addr) : value;
 }
 
 TL_INLINE void tl_lookup4_n(tl_base_t base, const __u32 *id, const __u32 *addr, __u32 *value, __u32 n)
 {
-	__u32 word[8], ref[8], i;
+	__u64 entry[8];
+	__u32 ref[8], i;
 
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		word[i] = tl_table_word(base, id[i]);
+		entry[i] = tl_table_entry(base, id[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		ref[i] = tl_root4(base, word[i], addr[i]);
+		ref[i] = tl_root4(base, entry[i], addr[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
 		tl_touch(base, ref[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		value[i] = TL_CALL(tl_finish4, base, id[i], word[i], ref[i], addr[i]);
+		value[i] = TL_CALL(tl_finish4, base, id[i], entry[i], ref[i], addr[i]);
 }
 
 /* An IPv6 address: two numbers in host order. */
@@ -235,33 +254,34 @@ struct tl_key6 {
 	__u64 hi, lo;
 };
 
-TL_APART(tl_finish6, __u32 id, __u32 word, __u32 ref, __u64 hi, __u64 lo)
+TL_APART(tl_finish6, __u32 id, __u64 entry, __u32 ref, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
-	__u32 value = TL_ANSWER(base, word, 6, 128u, tl_exact(base, word, 128, hi, lo, &tl_place),
-				tl_walk6(base, word, tl_place ? tl_root(base, word, hi) : ref, hi, lo));
+	__u32 value = TL_ANSWER(base, id, entry, 6, 128u, tl_exact(base, tl_word, 128, hi, lo, &tl_place),
+				tl_walk6(base, tl_word, tl_place ? tl_root(base, tl_word, hi) : ref, hi, lo));
 
-	return value & TL_REPLACED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
+	return value & TL_UNSETTLED ? TL_CALL(tl_again6, base, id, hi, lo) : value;
 }
 
 /* As tl_lookup4_n. */
 TL_INLINE void tl_lookup6_n(tl_base_t base, const __u32 *id, const struct tl_key6 *addr, __u32 *value,
 			    __u32 n)
 {
-	__u32 word[8], ref[8], i;
+	__u64 entry[8];
+	__u32 ref[8], i;
 
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		word[i] = tl_table_word(base, id[i]);
+		entry[i] = tl_table_entry(base, id[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		ref[i] = tl_root(base, word[i], addr[i].hi);
+		ref[i] = tl_root(base, entry[i], addr[i].hi);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
 		tl_touch(base, ref[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		value[i] = TL_CALL(tl_finish6, base, id[i], word[i], ref[i], addr[i].hi, addr[i].lo);
+		value[i] = TL_CALL(tl_finish6, base, id[i], entry[i], ref[i], addr[i].hi, addr[i].lo);
 }
 
 /*

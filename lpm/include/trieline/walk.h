@@ -11,7 +11,7 @@
 #include "mem.h"
 
 /*
- * A bit of every directory word that is always 0, but no verifier knows. Of what is shifted by it a verifier
+ * A bit of every root word that is always 0, but no verifier knows. Of what is shifted by it a verifier
  * knows nothing any more. Where many ways through a program meet, it then follows one of them, as none knows
  * more than another.
  */
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) __u32 tl_tail4(tl_base_t base, __u3
 	return tl_load32(base, node + sizeof(struct tl_ranges) + 4 * ((sum + (sum >> 32)) & 15));
 }
 
-/* The root's ref for an IPv4 address under directory word `word`, which is not 0. */
+/* The root's ref for an IPv4 address under root word `word`, which is not 0. */
 static inline __attribute__((always_inline)) __u32 tl_root4(tl_base_t base, __u32 word, __u32 addr)
 {
 	__u32 root = word & ~TL_DIR_BITS, bits = word & TL_DIR_BITS;
@@ -142,7 +142,7 @@ static inline __attribute__((always_inline)) __u32 tl_node8(tl_base_t base, __u3
 	return tl_load32(base, node + sizeof(struct tl_node8) - 4 + 4 * tl_run8(base, node, slot));
 }
 
-/* The value that a tl_leaf8 of the table of directory word `word` has for a slot. */
+/* The value that a tl_leaf8 of the table of root word `word` has for a slot. */
 static inline __attribute__((always_inline)) __u32 tl_leaf8(tl_base_t base, __u32 word, __u32 node,
 							    __u32 slot)
 {

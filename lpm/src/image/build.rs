@@ -12,6 +12,7 @@ use super::ranges::{Longer, Ranges, Run, descending};
 use super::runs::{Piece, PublishedWord, Runs, counted};
 use super::space::{Block, PoolId, Space};
 use super::walk::{self, SKIP_UNITS};
+use super::words::count_change;
 use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
@@ -98,11 +99,27 @@ impl<'a, G: Grace> Builder<'a, G> {
         self.nodes.space.published();
     }
 
-    /// Publishes what was built, word by word, then retires what those words led to and no longer do.
-    pub fn publish(self, published_words: &[PublishedWord]) {
+    /// Stores the fallback of table `id`, at word index `at`. It counts as a change before: by that a lookup that loads it behind its walk sees
+    /// whether they belong together. And behind: by that one that loaded it before sees that there is another.
+    pub fn store_fallback(&self, id: u32, at: usize, fallback: u32) {
+        count_change(self.nodes.words, id, None);
+        #[cfg(feature = "poison")]
+        self.nodes.space.published();
+        self.store(at, fallback);
+        count_change(self.nodes.words, id, None);
+        #[cfg(feature = "poison")]
+        self.nodes.space.published();
+    }
+
+    /// Publishes what was built, word by word.
+    pub fn store_all(&self, published_words: &[PublishedWord]) {
         for published in published_words {
             self.store(published.word, published.entry);
         }
+    }
+
+    /// Retires what the words that were stored led to and no longer do.
+    pub fn retire(self) {
         for block in self.nodes.replaced.drain(..) {
             self.nodes.space.retire(block, self.nodes.grace);
         }
@@ -252,14 +269,6 @@ impl<G: Grace> Nodes<'_, G> {
     /// Whether the hash table has this prefix, or will have it.
     pub fn is_exact<A: Address>(&self, prefix: &Prefix<A>) -> bool {
         self.exact.is_some_and(|exact| exact.has(self.words, prefix, self.arriving))
-    }
-
-    /// Waits until no lookup is running that began before now, or for as long as the grace period waits for one. If one may still be running,
-    /// it is an error that `units` do not fit.
-    pub fn settle_or_full(&mut self, units: u32) -> Result<(), Error> {
-        let mark = self.space.mark();
-        self.space.synchronize(self.grace);
-        if self.space.is_over(mark) { Ok(()) } else { Err(self.space.full(units)) }
     }
 
     /// Marks all that `entry` leads to as replaced.

@@ -3,13 +3,13 @@
 use super::error::Error;
 use super::exact::{Entry, Hash};
 use super::layout::{
-    DIR_BITS, DIRECTORY, Kind, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS,
-    RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
+    DIR_BITS, Kind, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS,
+    REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
 };
 use super::runs::starts;
 use super::verify::{TableReport, name, verify};
 use super::walk;
-use super::words::{load, load64};
+use super::words::{directory, load, load64};
 use crate::graph::{Graph, GraphEdge, GraphNode, PathStep, digits};
 use crate::{Address, Prefix};
 use alloc::string::{String, ToString};
@@ -139,7 +139,7 @@ impl TableGraph {
         let Some(report) = report.tables.into_iter().find(|table| table.id == id) else {
             return Err(Error::NoSuchTable { id, tables });
         };
-        let root = load(words, DIRECTORY + 4 * id) & !DIR_BITS;
+        let root = directory(words, id) & !DIR_BITS;
         let palette = root + (4 << report.root_bits);
         let opener = Opener { words, kind: Kind::of_family(report.family), palette };
         Ok(Self { nodes: opener.table(root, &report), report })

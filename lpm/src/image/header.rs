@@ -1,7 +1,7 @@
 //! Reads and checks an image's header, before anything behind it is believed.
 
 use super::error::Error;
-use super::layout::{CHUNK, DIRECTORY, ImageHeader, MAGIC, VERSION};
+use super::layout::{CHUNK, DIR_ENTRY, DIRECTORY, ImageHeader, MAGIC, VERSION};
 use super::words;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
@@ -12,6 +12,10 @@ pub(super) const MOST: u64 = 1 << 32;
 /// Reads and checks the header of the image in `words`.
 pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
     let word = |at: usize| words::load(words, at as u32);
+    // What follows takes 64 bits at once.
+    if !words.as_ptr().addr().is_multiple_of(8) {
+        return Err(Error::Unaligned);
+    }
     let magic = word(offset_of!(ImageHeader, magic));
     if magic != MAGIC {
         return Err(Error::NotAnImage { found: magic });
@@ -35,7 +39,7 @@ pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
     if header.size > (words.len() as u64 * 4).min(MOST) || !header.size.is_multiple_of(u64::from(CHUNK)) {
         return damaged("size", offset_of!(ImageHeader, size) as u32);
     }
-    if u64::from(DIRECTORY) + 4 * u64::from(header.tables) > header.size {
+    if u64::from(DIRECTORY) + u64::from(DIR_ENTRY) * u64::from(header.tables) > header.size {
         return damaged("number of tables", offset_of!(ImageHeader, tables) as u32);
     }
     Ok(header)

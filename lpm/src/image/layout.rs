@@ -11,9 +11,9 @@ pub const VERSION: u16 = 4;
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
 pub const DIRECTORY: u32 = 64;
-/// `TL_REPLACED`: set in the fallback of a root that is a table's no more.
-pub const REPLACED: u32 = 1 << 31;
-/// `TL_DIR_BITS`: the part of a directory word that holds the number of root bits.
+/// `TL_DIR_ENTRY`: bytes of an entry of the directory.
+pub const DIR_ENTRY: u32 = 8;
+/// `TL_DIR_BITS`: the part of a directory entry that holds the number of root bits.
 pub const DIR_BITS: u32 = 63;
 /// `TL_REF_NODE`: set in a ref that leads to a node.
 pub const REF_NODE: u32 = 1 << 31;
@@ -62,7 +62,7 @@ pub struct ImageHeader {
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TableHeader {
-    /// Value of the prefix of length 0; 0 = none. With [`REPLACED`] when the directory no longer leads here.
+    /// Value of the prefix of length 0; 0 = none. Each change counts in the table's directory entry before and after it is stored.
     pub fallback: u32,
     /// 4, 6 or 0: [`crate::Address::FAMILY`]. With [`EXACT`] if there is a hash table.
     pub key_family: u8,
@@ -76,7 +76,7 @@ pub struct TableHeader {
     pub root_bytes: u32,
     /// Entries of the palette behind the root: 0 or [`PALETTE`].
     pub palette: u32,
-    /// The hash table of the prefixes of full length, as a directory word; 0 = none.
+    /// The hash table of the prefixes of full length, in the form of a root word; 0 = none.
     pub exact: u32,
     /// Of the hash.
     pub multiplier: [u64; 2],
@@ -94,6 +94,26 @@ const _: () = {
     assert!(offset_of!(ImageHeader, tables) == 16 && offset_of!(ImageHeader, generation) == 20);
     assert!(offset_of!(TableHeader, key_family) == 4 && offset_of!(TableHeader, prefixes) == 8);
 };
+
+/// The keys of a table, as its header says: [`TableHeader::key_family`] and what follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    /// 4, 6 or 0: [`crate::Address::FAMILY`].
+    pub family: u8,
+    /// Their width.
+    pub key_bits: u16,
+    /// Whether those of full length may stand in a hash table.
+    pub has_exact: bool,
+}
+
+impl Keys {
+    /// Those of the header whose word at `key_family` is `word`.
+    #[inline(always)]
+    pub const fn of(word: u32) -> Self {
+        let family = word as u8;
+        Self { family: family & !EXACT, key_bits: (word >> 16) as u16, has_exact: family & EXACT != 0 }
+    }
+}
 
 /// A kind of bitmap node: how many key bits it consumes and how long its bitmap is. (`struct tl_node6`, `struct tl_node8`.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use super::error::Error;
 use super::exact::{self, Hash, Key};
-use super::layout::{self, ImageHeader, Kind, RANGES32_STARTS, Skip, TableHeader};
+use super::layout::{self, ImageHeader, Keys, Kind, RANGES32_STARTS, Skip, TableHeader};
 use super::words::{self, load, load64, near, near_code, near64};
 use crate::Address;
 use core::hint::select_unpredictable;
 use core::marker::PhantomData;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Looks addresses up in an image, also while its writer changes it. Copy it freely.
 ///
@@ -38,9 +38,6 @@ impl<'a> Reader<'a> {
     /// begin at a multiple of eight bytes, as all [`crate::Memory`] does.
     pub fn new(words: &'a [AtomicU32]) -> Result<Self, Error> {
         super::header::header(words)?;
-        if !words.as_ptr().addr().is_multiple_of(8) {
-            return Err(Error::Unaligned);
-        }
         Ok(Self::checked(words))
     }
 
@@ -77,7 +74,8 @@ impl<'a> Reader<'a> {
 
     /// Table `id` for lookups one after another. None: no such table, or one of another family or width.
     ///
-    /// It gives the answers that [`Reader::lookup`] gives, also after the table has been replaced, only then more slowly.
+    /// It gives the answers that [`Reader::lookup`] gives. So it does after the table has been replaced or its default route has changed, only
+    /// then more slowly.
     #[inline]
     pub fn table<A: Address>(&self, id: u32) -> Option<TableReader<'a, A>> {
         self.table_narrow(id, A::WIDTH)
@@ -89,7 +87,9 @@ impl<'a> Reader<'a> {
         if id >= self.tables {
             return None;
         }
-        let word = self.words.get((layout::DIRECTORY / 4) as usize + id as usize)?.load(Ordering::Acquire);
+        let directory = words::entry(self.words, id)?;
+        let entry = directory.load(Ordering::Acquire);
+        let word = entry as u32;
         let (root, bits) = ((word & !layout::DIR_BITS) as usize / 4, word & layout::DIR_BITS);
         // Some memory always lies behind a root: the guard at least, which is longer than a palette.
         let palette = root + (1usize << (bits & 31));
@@ -97,18 +97,18 @@ impl<'a> Reader<'a> {
             return None;
         }
         let root = &self.words[root - HEADER..palette];
-        let kind = root[offset_of!(TableHeader, key_family) / 4].load(Ordering::Relaxed);
-        if kind as u8 & !layout::EXACT != A::FAMILY
-            || kind >> 16 != u32::from(key_bits)
-            || key_bits > A::WIDTH
-        {
+        let keys = Keys::of(root[offset_of!(TableHeader, key_family) / 4].load(Ordering::Relaxed));
+        if keys.family != A::FAMILY || keys.key_bits != key_bits || key_bits > A::WIDTH {
             return None;
         }
-        let exact = if kind as u8 & layout::EXACT == 0 { None } else { Exact::of(self.words, word) };
+        let exact = if keys.has_exact { Exact::of(self.words, word) } else { None };
         Some(TableReader {
             exact: exact.unwrap_or(Exact { slots: &[] }),
             reader: *self,
             // Without the instruction all go the long way.
+            directory,
+            entry,
+            fallback: root[offset_of!(TableHeader, fallback) / 4].load(Ordering::Acquire),
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
             key_bits,
@@ -203,13 +203,19 @@ impl<'a> Reader<'a> {
         0
     }
 
-    /// The directory word of table `id`; 0 if the table does not exist.
+    /// The keys of table `id`; None if the table does not exist.
+    pub fn keys(&self, id: u32) -> Option<Keys> {
+        let header = (self.table_word(id) & !layout::DIR_BITS).checked_sub(size_of::<TableHeader>() as u32)?;
+        Some(Keys::of(load(self.words, header + offset_of!(TableHeader, key_family) as u32)))
+    }
+
+    /// The word of the directory that says where the root of table `id` is; 0 if the table does not exist.
     #[inline(always)]
     pub fn table_word(&self, id: u32) -> u32 {
         if id >= self.tables {
             return 0;
         }
-        load(self.words, layout::DIRECTORY.wrapping_add(id.wrapping_mul(4)))
+        words::directory(self.words, id)
     }
 }
 
@@ -220,6 +226,11 @@ type Palette = [AtomicU32; layout::PALETTE];
 #[derive(Debug, Clone, Copy)]
 pub struct TableReader<'a, A> {
     pub(super) reader: Reader<'a>,
+    /// The table's entry in the directory, and what was there when this was made.
+    directory: &'a AtomicU64,
+    entry: u64,
+    /// The value of the prefix of length 0; 0 = none.
+    pub(super) fallback: u32,
     /// The byte offset before which a node must begin to be looked at the short way.
     pub(super) near_end: u32,
     pub(super) id: u32,
@@ -285,7 +296,7 @@ impl<'a> Exact<'a> {
         !self.slots.is_empty()
     }
 
-    /// The hash table of the table of directory word `word`; None in a damaged image.
+    /// The hash table of the table of root word `word`; None in a damaged image.
     // Apart, so that a table without one is found in few instructions.
     #[cold]
     #[inline(never)]
@@ -317,12 +328,11 @@ impl<A: Address> TableReader<'_, A> {
             return self.lookup_exact(addr);
         }
         let value = self.find(addr);
-        let fallback = self.fallback();
-        if fallback & layout::REPLACED != 0 {
+        if self.has_changed() {
             return again(self.reader.words, self.id, self.key_bits, addr);
         }
-        // It is in the nearest cache, and costs less than a branch that depends on the address.
-        let value = select_unpredictable(value != 0, value, fallback);
+        // It costs less than a branch that depends on the address.
+        let value = select_unpredictable(value != 0, value, self.fallback);
         (value != 0).then_some(value)
     }
 
@@ -349,14 +359,14 @@ impl<A: Address> TableReader<'_, A> {
         if let Some(place) = place {
             let value = place.find(&self.reader, seen);
             if value != 0 {
-                return (!self.is_replaced()).then_some(value);
+                return (!self.has_changed()).then_some(value);
             }
         }
-        let (found, fallback) = (self.find(addr), self.fallback());
-        let is_settled = fallback & layout::REPLACED == 0
+        let found = self.find(addr);
+        let is_settled = !self.has_changed()
             // After the walk: else a key may have come before what covered it went.
             && place.is_none_or(|place| place.seen() == seen);
-        is_settled.then_some(if found != 0 { found } else { fallback })
+        is_settled.then_some(if found != 0 { found } else { self.fallback })
     }
 
     /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
@@ -456,17 +466,10 @@ impl<A: Address> TableReader<'_, A> {
         }
     }
 
-    /// Whether another table is there.
+    /// Whether another table is there, or another fallback than when this was made. Asked after all that was looked at.
     #[inline(always)]
-    pub(super) fn is_replaced(&self) -> bool {
-        self.fallback() & layout::REPLACED != 0
-    }
-
-    /// The value of the prefix of length 0, 0 = none; with [`layout::REPLACED`] when another table is there.
-    #[inline(always)]
-    pub(super) fn fallback(&self) -> u32 {
-        // SAFETY: `Reader::table` has taken a header and the root.
-        unsafe { self.root.get_unchecked(offset_of!(TableHeader, fallback) / 4) }.load(Ordering::Acquire)
+    pub(super) fn has_changed(&self) -> bool {
+        self.directory.load(Ordering::Relaxed) != self.entry
     }
 }
 
@@ -484,9 +487,6 @@ const NODE6_REF: u32 = layout::node_ref(layout::NODE6.id, 0) >> layout::REF_KIND
 const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SHIFT;
 
 /// Looks up once more, while the table is replaced, its default route changes, or a key comes to where this one is hashed to.
-///
-/// A changed fallback comes with a root of its own. So the fallback belongs to what a walk found (nothing), unless the
-/// root is marked as replaced by then.
 #[cold]
 #[inline(never)]
 fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Option<u32> {
@@ -500,7 +500,7 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
             break;
         }
         let found = table.find(addr);
-        value = if found != 0 { found } else { table.fallback() & layout::VALUE_MAX };
+        value = if found != 0 { found } else { table.fallback };
     }
     (value != 0).then_some(value)
 }

@@ -32,7 +32,7 @@ pub struct HeapMemory {
 }
 
 const PAGE: usize = 4096;
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 impl HeapMemory {
     /// Zeroed memory of `bytes`, rounded up to a whole 64-bit word.

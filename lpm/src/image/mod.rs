@@ -35,12 +35,12 @@ use crate::{Address, Grace, Memory, Reader};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use build::{Builder, Scratch};
-use core::mem::{offset_of, size_of};
+use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use exact::Exact;
 use header::{MOST, header};
-use layout::{CHUNK, DIR_BITS, DIRECTORY, ImageHeader, Kind, MAGIC, REPLACED, TableHeader, VERSION};
+use layout::{CHUNK, DIR_ENTRY, DIRECTORY, ImageHeader, Kind, MAGIC, VERSION};
 use palette::Palette;
 use space::{PoolId, Space};
 
@@ -95,9 +95,14 @@ impl Stamp {
     }
 }
 
+/// Bytes of the header and the directory.
+fn reserved(tables: u32) -> u64 {
+    u64::from(DIRECTORY) + u64::from(DIR_ENTRY) * u64::from(tables)
+}
+
 /// The smallest image of `tables` tables, bytes.
 pub(crate) fn least_size(tables: u32) -> u64 {
-    (u64::from(DIRECTORY) + 4 * u64::from(tables) + 1).next_multiple_of(u64::from(CHUNK))
+    (reserved(tables) + 1).next_multiple_of(u64::from(CHUNK))
 }
 
 impl<M: Memory, G: Grace> Image<M, G> {
@@ -105,7 +110,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     pub fn create(memory: M, grace: G, tables: u32) -> Result<Self, Error> {
         let words = memory.words();
         let size = (words.len() as u64 * 4).min(MOST);
-        let reserved = u64::from(DIRECTORY) + 4 * u64::from(tables);
+        let reserved = reserved(tables);
         let least = least_size(tables);
         if size < least || !size.is_multiple_of(u64::from(CHUNK)) {
             return Err(Error::Size { size, tables, least });
@@ -120,9 +125,10 @@ impl<M: Memory, G: Grace> Image<M, G> {
             (offset_of!(ImageHeader, magic), MAGIC),
         ];
         let was_image = words[0].swap(0, Ordering::AcqRel) == MAGIC;
-        for word in &words[1..reserved as usize / 4] {
-            word.store(0, Ordering::Relaxed);
-        }
+        words[1..DIRECTORY as usize / 4].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        (0..tables)
+            .filter_map(|id| words::entry(words, id))
+            .for_each(|entry| entry.store(0, Ordering::Relaxed));
         for (at, value) in header {
             words[at / 4].store(value, Ordering::Release);
         }
@@ -154,7 +160,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
         let header = header(words)?;
         let adopted: BTreeMap<_, _> =
             verify::chunks(words, header.size, header.tables)?.into_iter().collect();
-        let reserved = u64::from(DIRECTORY) + 4 * u64::from(header.tables);
+        let reserved = reserved(header.tables);
         let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
         let generation = header.generation.wrapping_add(1);
         words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
@@ -247,10 +253,10 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Ok(())
     }
 
-    /// The directory has `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is done with
+    /// The directory leads to the root of `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is done with
     /// the nodes that the word leads to. Nodes of a pool of their own are freed by their chunks all the same.
     pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
-        self.memory.words()[(DIRECTORY + 4 * id) as usize / 4].store(word, Ordering::Release);
+        words::count_change(self.memory.words(), id, Some(word));
         if pool == PoolId::SHARED {
             self.adopted.insert(id, Vec::new());
         }
@@ -292,25 +298,10 @@ impl<M: Memory, G: Grace> Image<M, G> {
         if is_owner { Ok(()) } else { Err(Error::Stale { id }) }
     }
 
-    /// Publishes a copy of a table's root that leads to the same nodes, and retires the old root's block.
-    pub(crate) fn publish_root(&mut self, id: u32, word: u32, old: space::Block) {
-        let words = self.memory.words();
-        let before = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
-        #[cfg(feature = "poison")]
-        self.space.published();
-        mark_replaced(words, before);
-        #[cfg(feature = "poison")]
-        self.space.published();
-        self.space.retire(old, &mut self.grace);
-    }
-
-    /// Publishes a table by its directory word and retires what was there.
+    /// Publishes a table by its word in the directory and retires what was there.
     pub(crate) fn publish_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
-        let old = words[(DIRECTORY + 4 * id) as usize / 4].swap(word, Ordering::AcqRel);
-        #[cfg(feature = "poison")]
-        self.space.published();
-        mark_replaced(words, old);
+        let old = words::count_change(words, id, Some(word));
         #[cfg(feature = "poison")]
         self.space.published();
         if let Some(chunks) = self.adopted.remove(&id) {
@@ -323,14 +314,5 @@ impl<M: Memory, G: Grace> Image<M, G> {
             }
         }
         self.space.begin(&mut self.grace);
-    }
-}
-
-/// Tells those who still hold the table of directory word `old`, after another has been published and before anything below it
-/// changes.
-fn mark_replaced(words: &[AtomicU32], old: u32) {
-    if old != 0 {
-        let header = ((old & !DIR_BITS) as usize - size_of::<TableHeader>()) / 4;
-        words[header + offset_of!(TableHeader, fallback) / 4].fetch_or(REPLACED, Ordering::Release);
     }
 }

@@ -14,8 +14,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Palette {
     /// Word index in the image of the value of code 0.
     at: usize,
-    /// Where it was before, as long as readers may still look there: each with the mark after which they do not.
-    earlier: Vec<(u64, usize)>,
     /// Value and code, by the value's hash, linear probing; value 0 = empty.
     slots: Box<[(u32, u8); SLOTS]>,
     values: [u32; PALETTE],
@@ -43,7 +41,6 @@ impl Palette {
     pub fn of(values: impl Iterator<Item = u32>) -> Option<Self> {
         let mut palette = Self {
             at: 0,
-            earlier: Vec::new(),
             slots: Box::new([(0, 0); SLOTS]),
             values: [0; PALETTE],
             prefixes: [0; PALETTE],
@@ -122,10 +119,7 @@ impl Palette {
         });
         if let Some(code) = self.free.pop() {
             self.enter(value, code);
-            self.earlier.retain(|(mark, _)| !space.is_over(*mark));
-            for at in self.earlier.iter().map(|(_, at)| *at).chain([self.at]) {
-                words[at + usize::from(code)].store(value, Ordering::Relaxed);
-            }
+            words[self.at + usize::from(code)].store(value, Ordering::Relaxed);
         } else {
             self.full = true;
         }
@@ -176,13 +170,6 @@ impl Palette {
             self.slots[gap] = self.slots[slot];
             gap = slot;
         }
-    }
-
-    /// The palette has been copied to word index `at` with its table's root. The writer stores later values in both until no reader can
-    /// hold the old root: it may come upon new nodes below.
-    pub fn moved(&mut self, space: &mut Space, at: usize) {
-        self.earlier.push((space.mark(), self.at));
-        self.at = at;
     }
 }
 

@@ -3,13 +3,13 @@
 use super::error::Error;
 use super::header::header;
 use super::layout::{
-    CHUNK, DIR_BITS, DIRECTORY, EXACT, EXACT_BITS_MAX, GUARD, Kind, LEAF6, LEAF8, LINE, NODE6, NODE8,
-    PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP,
-    SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
+    CHUNK, DIR_BITS, DIR_ENTRY, DIRECTORY, EXACT_BITS_MAX, GUARD, Keys, Kind, LEAF6, LEAF8, LINE, NODE6,
+    NODE8, PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET,
+    SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
-use super::words::{load, load64};
+use super::words::{directory, load, load64};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
@@ -66,9 +66,9 @@ pub fn verify(words: &[AtomicU32]) -> Result<Report, Error> {
     let mut report =
         Report { size: header.size, slots: header.tables, generation: header.generation, tables: Vec::new() };
     for id in 0..header.tables {
-        let word = load(words, DIRECTORY + 4 * id);
+        let word = directory(words, id);
         if word != 0 {
-            let table = check.table(word, DIRECTORY + 4 * id)?;
+            let table = check.table(word, DIRECTORY + DIR_ENTRY * id)?;
             report.tables.push(TableReport { id, ..table });
         }
     }
@@ -80,9 +80,9 @@ pub(super) fn chunks(words: &[AtomicU32], size: u64, tables: u32) -> Result<Vec<
     let mut check = Check::new(words, size, tables);
     let mut all = Vec::new();
     for id in 0..tables {
-        let word = load(words, DIRECTORY + 4 * id);
+        let word = directory(words, id);
         if word != 0 {
-            check.table(word, DIRECTORY + 4 * id)?;
+            check.table(word, DIRECTORY + DIR_ENTRY * id)?;
             let mut chunks = core::mem::take(&mut check.chunks);
             chunks.sort_unstable();
             chunks.dedup();
@@ -131,24 +131,23 @@ impl<'a> Check<'a> {
             counts: [0; 4],
             chunks: Vec::new(),
         };
-        let directory = u64::from(DIRECTORY) + 4 * u64::from(tables);
-        for unit in 0..directory.div_ceil(u64::from(UNIT)) {
+        let reserved = u64::from(DIRECTORY) + u64::from(DIR_ENTRY) * u64::from(tables);
+        for unit in 0..reserved.div_ceil(u64::from(UNIT)) {
             check.taken[unit as usize / 64] |= 1 << (unit % 64);
         }
         check
     }
 
-    /// Checks the table of directory word `word`, found at byte offset `found`.
+    /// Checks the table of root word `word`, found at byte offset `found`.
     fn table(&mut self, word: u32, found: u32) -> Result<TableReport, Error> {
         let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
         if root < DIRECTORY + LINE || bits > 24 || u64::from(root) + (4u64 << bits) > self.size {
-            return damaged("directory word", found);
+            return damaged("directory entry", found);
         }
         let at = root - size_of::<TableHeader>() as u32;
         let field = |field: usize| load(self.words, at + field as u32);
-        let [family, root_bits, low, high] = field(offset_of!(TableHeader, key_family)).to_le_bytes();
-        let (family, has_exact) = (family & !EXACT, family & EXACT != 0);
-        let key_bits = u16::from_le_bytes([low, high]);
+        let keys = field(offset_of!(TableHeader, key_family));
+        let (root_bits, Keys { family, key_bits, has_exact }) = (keys.to_le_bytes()[1], Keys::of(keys));
         let width_fits = match family {
             4 => key_bits == 32,
             6 => key_bits == 128,

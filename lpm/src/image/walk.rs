@@ -2,7 +2,7 @@
 
 use super::exact::Hash;
 use super::layout::{
-    DIR_BITS, EXACT, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES, RANGES32,
+    DIR_BITS, Keys, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES, RANGES32,
     RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::starts;
@@ -113,18 +113,17 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     visit(Block { at: unit, units });
 }
 
-/// The block of the table of directory word `word`.
+/// The block of the table of root word `word`.
 pub(crate) fn root_block(words: &[AtomicU32], word: u32) -> Block {
     let root = word & !DIR_BITS;
     let has_palette = header(words, root, offset_of!(TableHeader, palette)) != 0;
     table_block(root, (word & DIR_BITS) as u16, has_palette)
 }
 
-/// Visits every block of the table of directory word `word`.
+/// Visits every block of the table of root word `word`.
 pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(Block)) {
     let (root, bits) = (word & !DIR_BITS, (word & DIR_BITS) as u16);
-    let family = header(words, root, offset_of!(TableHeader, key_family)).to_le_bytes()[0];
-    let kind = Kind::of_family(family & !EXACT);
+    let kind = Kind::of_family(Keys::of(header(words, root, offset_of!(TableHeader, key_family))).family);
     for slot in 0..1u32 << bits {
         own_nodes(words, load(words, root + 4 * slot), kind, visit);
     }
@@ -140,9 +139,9 @@ pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(B
 /// The hash table of the table whose root is at byte offset `root`: the byte offset of its words, and its hash. None: it has none.
 pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
     let at = root - size_of::<TableHeader>() as u32;
-    let has_exact = load(words, at + offset_of!(TableHeader, key_family) as u32) as u8 & EXACT != 0;
+    let keys = Keys::of(load(words, at + offset_of!(TableHeader, key_family) as u32));
     let word = load(words, at + offset_of!(TableHeader, exact) as u32);
-    has_exact.then(|| (word & !DIR_BITS, hash(words, at)))
+    keys.has_exact.then(|| (word & !DIR_BITS, hash(words, at)))
 }
 
 /// The hash of the table whose header is at byte offset `at`.
@@ -151,7 +150,7 @@ pub(super) fn hash(words: &[AtomicU32], at: u32) -> Hash {
     let field64 = |field: usize| load64(words, at + field as u32);
     let multiplier = offset_of!(TableHeader, multiplier);
     Hash {
-        key_bits: (load(words, at + offset_of!(TableHeader, key_family) as u32) >> 16) as u16,
+        key_bits: Keys::of(load(words, at + offset_of!(TableHeader, key_family) as u32)).key_bits,
         bits: (load(words, at + offset_of!(TableHeader, exact) as u32) & DIR_BITS) as u16,
         multiplier: [field64(multiplier), field64(multiplier + 8)],
         mask: field64(offset_of!(TableHeader, mask)),

@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::layout::{GUARD, UNIT};
+use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to. The language promises that for relaxed loads only; on these
@@ -33,6 +33,35 @@ pub(super) fn load(words: &[AtomicU32], at: u32) -> u32 {
 #[inline(always)]
 pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
     u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
+}
+
+/// The directory's entry of table `id`: where its root is and, in the high half, how often that or its fallback has changed. None
+/// outside the image. Whatever loads or stores an entry takes both halves at once.
+#[inline(always)]
+pub(super) fn entry(words: &[AtomicU32], id: u32) -> Option<&AtomicU64> {
+    const WORDS: usize = DIR_ENTRY as usize / 4;
+    let at = (DIRECTORY as usize / 4).wrapping_add((id as usize).wrapping_mul(WORDS));
+    let entry: &[AtomicU32; WORDS] = words.get(at..)?.first_chunk()?;
+    let entry: *const AtomicU64 = entry.as_ptr().cast();
+    // A reader of memory that begins elsewhere is refused.
+    debug_assert!(entry.is_aligned());
+    // SAFETY: both words lie in the image, which begins at a multiple of eight bytes, as the directory does in it.
+    Some(unsafe { &*entry })
+}
+
+/// Counts a change of table `id` in its [`entry`], which leads to `word` from then on (None: to where it led); returns where it led.
+pub(super) fn count_change(words: &[AtomicU32], id: u32, word: Option<u32>) -> u32 {
+    let Some(entry) = entry(words, id) else { return 0 };
+    // There is one writer.
+    let before = entry.load(Ordering::Relaxed);
+    let changes = (before >> 32).wrapping_add(1);
+    entry.swap(changes << 32 | u64::from(word.unwrap_or(before as u32)), Ordering::AcqRel) as u32
+}
+
+/// The word that says where the root of table `id` is: the low half of its [`entry`]; 0 = no such table.
+#[inline]
+pub(super) fn directory(words: &[AtomicU32], id: u32) -> u32 {
+    entry(words, id).map_or(0, |entry| entry.load(Ordering::Acquire) as u32)
 }
 
 /// The first unit of the guard, at which and behind which no node begins.

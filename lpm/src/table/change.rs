@@ -6,7 +6,7 @@ use super::exact;
 use super::root::{DEEP_FROM, Root, root_bits, slots_of, weight};
 use crate::image::Error;
 use crate::image::exact::key;
-use crate::image::layout::{LINE, TableHeader, UNIT};
+use crate::image::layout::TableHeader;
 use crate::prefix_store::Change;
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::vec::Vec;
@@ -30,7 +30,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another. That of length 0 copies the root. O(log n + prefixes below the rebuilt node), most often none; at
+    /// all root slots one after another. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
     /// worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
@@ -57,8 +57,8 @@ impl<A: Address> Table<A> {
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
     /// change, each from the state before to the state after. O(k log k) on top of the cost of k single changes, and less for changes that
-    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 and others change. Then the
-    /// memory must hold the table twice, unless all of them are removed.
+    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 changes, others are added
+    /// and others are removed. Then the memory must hold the table twice, unless all of them are removed.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -80,8 +80,7 @@ impl<A: Address> Table<A> {
         }
         let count = done.len();
         if count > 0 {
-            let has_fallback = count > 1 && done[0].prefix.len() == 0;
-            let is_much = has_fallback || count > self.prefix_store.len() / 8 + 64;
+            let is_much = count > self.prefix_store.len() / 8 + 64;
             let (others, exact) = match &self.root.exact {
                 Some(exact) => exact::divide(image.memory.words(), exact, done),
                 None => (done, Vec::new()),
@@ -186,9 +185,9 @@ impl<A: Address> Table<A> {
         let is_outgrown = may_grow
             && (self.root.bits < root_bits::<A>(weight / 2, is_deep) || self.is_short_of_words(keys))
             || may_shrink && self.is_too_large(weight);
-        // The fallback and words change one after the other, so that a lookup could meet a state that never was. Together they change only
-        // with a new root. (Not so removals: see `publish`.)
-        let only_whole = self.is_withdrawn || changes.has_more_than_fallback() && !changes.is_removal();
+        // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
+        let only_whole =
+            self.is_withdrawn || changes.adds() && changes.removes() && !changes.split().0.is_empty();
         if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
             self.uncoded = 0;
             let built = if self.is_withdrawn {
@@ -235,8 +234,8 @@ impl<A: Address> Table<A> {
 
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     ///
-    /// With the fallback others change only if all are removed: then the fallback goes first. The addresses of the fallback keep their
-    /// answer until that moment and have none from then on. Those of the others have their answers until their words go.
+    /// A changed fallback comes last where others are added, as their addresses must not see it, and first where others are removed, as
+    /// theirs must not see the one before.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -244,25 +243,15 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         let keys = changes.keys(&self.root);
         let has_all = self.full == keys;
-        let Self { prefix_store, root, published_words, key_bits, .. } = self;
+        let Self { id, prefix_store, root, published_words, key_bits, .. } = self;
         if let Some(exact) = &mut root.exact {
             exact.has_all = has_all;
         }
         let mut builder = image.builder::<A>(root.pool, root.palette.as_deref(), root.exact.as_ref());
         published_words.clear();
-        let has_fallback = changes.others.first().is_some_and(|first| first.prefix.len() == 0);
-        let (of_fallback, others) = changes.others.split_at(usize::from(has_fallback));
-        let is_alone = others.is_empty() && changes.exact.is_empty();
-        debug_assert!(of_fallback.is_empty() || is_alone || changes.is_removal());
-        let (mut copy, mut late, mut vacated) = (None, Vec::new(), None);
+        let (of_fallback, others) = changes.split();
+        let (mut late, mut vacated) = (Vec::new(), None);
         let mut build = || {
-            if !of_fallback.is_empty() && is_alone {
-                match builder.nodes.allocate(root.units()) {
-                    Ok(block) => copy = Some(block),
-                    Err(_) if changes.is_removal() => {}
-                    Err(error) => return Err(error),
-                }
-            }
             if let Some(exact) = root.exact.as_ref().filter(|_| !changes.exact.is_empty()) {
                 let swings = exact::change(&mut builder, exact, changes.exact)?;
                 let arriving = changes.exact.iter().filter(|change| change.old.is_none());
@@ -307,20 +296,23 @@ impl<A: Address> Table<A> {
             published_words.append(&mut late);
             Ok(())
         };
-        let mut built = build();
-        let in_place = !of_fallback.is_empty() && copy.is_none();
-        if built.is_ok() && in_place {
-            // A lookup that has found nothing yet and reads the fallback after this must not be older than the change before. Where it
-            // found nothing, there may have been something since. Where a reader does not end, the fallback cannot go so.
-            built = builder.nodes.settle_or_full(root.units());
-        }
-        if let Err(error) = built {
+        if let Err(error) = build() {
             return Err(builder.abandon(error));
         }
-        if in_place {
-            builder.store(root.header_at(offset_of!(TableHeader, fallback)), 0);
+        let store_fallback = || {
+            for change in of_fallback {
+                let at = root.header_at(offset_of!(TableHeader, fallback));
+                builder.store_fallback(*id, at, change.new.unwrap_or(0));
+            }
+        };
+        if changes.adds() {
+            builder.store_all(published_words);
+            store_fallback();
+        } else {
+            store_fallback();
+            builder.store_all(published_words);
         }
-        builder.publish(published_words);
+        builder.retire();
         if let (Some(exact), Some(vacated)) = (&mut root.exact, vacated) {
             (exact.vacated, exact.count) = (vacated, keys);
         }
@@ -329,10 +321,6 @@ impl<A: Address> Table<A> {
             .iter()
             .filter(|change| change.prefix.len() < bits)
             .for_each(|change| root.note(prefix_store, change));
-        if let Some(block) = copy {
-            let fallback = self.prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
-            self.root.change_fallback(image, self.id, block.at * UNIT + LINE, fallback);
-        }
         Ok(())
     }
 
@@ -404,9 +392,19 @@ impl<'a, A: Address> Changes<'a, A> {
         root.exact.as_ref().map_or(0, |exact| exact.count + come - go)
     }
 
-    /// Whether the fallback changes, and something else.
-    fn has_more_than_fallback(&self) -> bool {
-        self.others.first().is_some_and(|first| first.prefix.len() == 0)
-            && self.others.len() + self.exact.len() > 1
+    /// The change of the fallback, and those of other prefixes outside the hash table.
+    fn split(&self) -> (&'a [Change<A>], &'a [Change<A>]) {
+        let has_fallback = self.others.first().is_some_and(|first| first.prefix.len() == 0);
+        self.others.split_at(usize::from(has_fallback))
+    }
+
+    /// Whether a prefix is added that is not the fallback.
+    fn adds(&self) -> bool {
+        self.split().1.iter().chain(self.exact).any(|change| change.old.is_none())
+    }
+
+    /// Whether a prefix is removed that is not the fallback.
+    fn removes(&self) -> bool {
+        self.split().1.iter().chain(self.exact).any(|change| change.new.is_none())
     }
 }

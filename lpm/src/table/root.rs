@@ -4,9 +4,7 @@ use super::exact::{Plan, others};
 use crate::image::Error;
 use crate::image::build::Builder;
 use crate::image::exact::Exact;
-use crate::image::layout::{
-    DIR_BITS, EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT,
-};
+use crate::image::layout::{EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
 use crate::image::palette::Palette;
 use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
@@ -103,10 +101,6 @@ impl Root {
         let entry = words[word].load(Ordering::Relaxed);
         let node = if entry & REF_NODE == 0 { 0 } else { (entry & REF_OFFSET) * UNIT / 4 };
         words[node as usize].load(Ordering::Relaxed)
-    }
-
-    fn block(&self) -> crate::image::space::Block {
-        table_block(self.at, self.bits, self.palette.is_some())
     }
 
     /// Builds table `id` aside and publishes it for all addresses at once. `has_own`: in a pool of its own, also if it is small.
@@ -256,36 +250,6 @@ impl Root {
         }
         image.publish_directory(id, at | u32::from(bits));
         Ok(root)
-    }
-
-    /// A root that differs in its fallback only, at `at`, published by the directory word. A lookup that found nothing sees by it
-    /// whether the fallback it then read belongs to what it had found.
-    pub fn change_fallback<M: Memory, G: Grace>(
-        &mut self,
-        image: &mut Image<M, G>,
-        id: u32,
-        at: u32,
-        fallback: u32,
-    ) {
-        let old = self.block();
-        let words = image.memory.words();
-        let from = (old.at * UNIT / 4) as usize;
-        let to = (at - LINE) as usize / 4;
-        for word in 0..(old.units * UNIT / 4) as usize {
-            words[to + word].store(words[from + word].load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.at = at;
-        self.header(words, offset_of!(TableHeader, fallback)).store(fallback, Ordering::Relaxed);
-        // First: the old palette must be forgotten with the grace period that frees the old root, not with a later one.
-        if let Some(palette) = &mut self.palette {
-            palette.moved(&mut image.space, at as usize / 4 + (1 << self.bits));
-        }
-        image.publish_root(id, at | u32::from(self.bits) & DIR_BITS, old);
-    }
-
-    /// Units of a block for [`Root::change_fallback`].
-    pub fn units(&self) -> u32 {
-        self.block().units
     }
 
     /// Brings `slots` in line with `changes`, which the first of them covers all.

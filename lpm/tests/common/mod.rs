@@ -16,7 +16,7 @@ type Lookup = unsafe extern "C" fn(*const u8, u64, u32, u32, *const u8) -> u32;
 type Others = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
 type Match = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u64;
 type Root4 = unsafe extern "C" fn(*const u8, u64, u32, u32) -> u32;
-type Finish4 = unsafe extern "C" fn(*const u8, u64, u32, u32, u32, u32) -> u32;
+type Finish4 = unsafe extern "C" fn(*const u8, u64, u32, u64, u32, u32) -> u32;
 
 /// `include/trieline/lpm.h`, compiled for this machine.
 pub struct Header {
@@ -114,7 +114,7 @@ impl Header {
         ((matched >> 32) as u32, matched as u16)
     }
 
-    /// The root's ref for an IPv4 address in the table of directory word `word`: what `tl_lookup4_n` loads first.
+    /// The root's ref for an IPv4 address in the table of root word `word`: what `tl_lookup4_n` loads first.
     pub fn root4(&self, memory: &HeapMemory, word: u32, addr: u32) -> u32 {
         let words = memory.words();
         // SAFETY: as above.
@@ -124,13 +124,13 @@ impl Header {
         }
     }
 
-    /// The answer of `tl_lookup4_n` for the address with that ref; 0 = none.
-    pub fn finish4(&self, memory: &HeapMemory, id: u32, word: u32, entry: u32, addr: u32) -> u32 {
+    /// The answer of `tl_lookup4_n` for the address with that ref, and the directory entry that was loaded before; 0 = none.
+    pub fn finish4(&self, memory: &HeapMemory, id: u32, entry: u64, root: u32, addr: u32) -> u32 {
         let words = memory.words();
         // SAFETY: as above.
         unsafe {
             let finish = self.library.get::<Finish4>(b"tl_test_finish4").unwrap();
-            finish(words.as_ptr().cast(), words.len() as u64 * 4, id, word, entry, addr)
+            finish(words.as_ptr().cast(), words.len() as u64 * 4, id, entry, root, addr)
         }
     }
 

@@ -1,9 +1,7 @@
 //! Batches of IPv4 by AVX2. Loads are made one by one, each stage for all addresses, so that the processor waits for many at once. No
 //! branch depends on a single address. Lanes only choose, at the end of the stages, which of two loaded numbers counts.
 
-use super::super::layout::{
-    LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, REPLACED, TableHeader, node_ref,
-};
+use super::super::layout::{LEAF6, NODE6, RANGES, REF_KIND_SHIFT, REF_OFFSET, TableHeader, node_ref};
 use super::super::lookup::{CODES6, TableReader};
 use super::super::words::{ahead, near, near_code, near64, ones, popcount};
 use crate::Address;
@@ -83,12 +81,11 @@ fn chunk<A: Address, const IS_CODED: bool, const N: usize>(
     if left != 0 {
         go_on(table, addrs, &entries, &behind, left, values);
     }
-    // After all that was looked at; see `TableReader::lookup`.
-    let fallback = table.fallback();
     for value in &mut *values {
-        *value = if *value == 0 { fallback } else { *value };
+        *value = if *value == 0 { table.fallback } else { *value };
     }
-    if fallback & REPLACED != 0 {
+    // After all that was looked at; see `TableReader::lookup`.
+    if table.has_changed() {
         table.one_by_one(addrs, values);
     }
 }

@@ -1,7 +1,7 @@
 //! Batches of IPv6. All addresses of a batch go down together, a node8 each, so that the processor waits for many loads at once. Few come
 //! to a node of another kind; they go on one by one.
 
-use super::super::layout::{LEAF8, NODE8, NODE8_SLOTS, REF_OFFSET, REPLACED, node_ref, node8_part};
+use super::super::layout::{LEAF8, NODE8, NODE8_SLOTS, REF_OFFSET, node_ref, node8_part};
 use super::super::lookup::{CODES8, TableReader};
 use super::super::words::{ahead, near, near_code, near64, ones, popcount};
 use crate::Address;
@@ -70,12 +70,11 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     for i in ones::<N>(left.usual | left.leaves) {
         values[i] = table.reader.walk8(table.palette, values[i], addrs[i], depth as u16);
     }
-    // After all that was looked at; see `TableReader::lookup`.
-    let fallback = table.fallback();
     for value in &mut *values {
-        *value = if *value == 0 { fallback } else { *value };
+        *value = if *value == 0 { table.fallback } else { *value };
     }
-    if fallback & REPLACED != 0 {
+    // After all that was looked at; see `TableReader::lookup`.
+    if table.has_changed() {
         table.one_by_one(addrs, values);
     }
 }

@@ -103,7 +103,7 @@ impl<A: Address> TableReader<'_, A> {
                     values[*at] = self.lookup(addrs[*at]).unwrap_or(0);
                 }
             }
-            if self.is_replaced() {
+            if self.has_changed() {
                 self.one_by_one(addrs, values);
             }
         }

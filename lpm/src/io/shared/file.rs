@@ -4,6 +4,9 @@
 
 use super::error::SharedError;
 use crate::Memory;
+use crate::image::memory::HUGE_PAGE;
+use core::ptr::{self, NonNull};
+use core::slice;
 use core::sync::atomic::AtomicU32;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::borrow::ToOwned;
@@ -84,16 +87,79 @@ pub(super) fn lock(file: &File, at: u64, take: bool) -> io::Result<bool> {
     }
 }
 
-/// An image in a mapped file.
+/// An image in a mapped file. It begins at a multiple of [`HUGE_PAGE`] and lies on huge pages where the file can have them.
 #[derive(Debug)]
-pub struct SharedMemory(MmapRaw);
+pub struct SharedMemory {
+    /// Address space that nothing else is mapped in.
+    reserved: NonNull<libc::c_void>,
+    reserved_bytes: usize,
+    /// Where the file is in it, and bytes of the image.
+    start: NonNull<libc::c_void>,
+    bytes: usize,
+}
 
 impl SharedMemory {
-    /// `map` must be a multiple of 8 bytes long.
-    pub(super) fn new(map: MmapRaw) -> Self {
-        Self(map)
+    /// Maps the first `bytes` of a file that is known to be that long.
+    ///
+    /// A process made by fork has no such mapping; see [`map`].
+    pub(super) fn map(file: &File, bytes: usize, access: Access) -> io::Result<Self> {
+        let Some(reserved_bytes) = bytes.checked_add(HUGE_PAGE) else {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: the kernel chooses a place where nothing is mapped.
+        let reserved =
+            mapped(unsafe { libc::mmap(ptr::null_mut(), reserved_bytes, libc::PROT_NONE, none, -1, 0) })?;
+        // SAFETY: less than `HUGE_PAGE`, which is how much longer the reserved part is.
+        let start = unsafe { reserved.byte_add(reserved.as_ptr().cast::<u8>().align_offset(HUGE_PAGE)) };
+        let memory = Self { reserved, reserved_bytes, start, bytes };
+        // No mapping has no bytes; no image either.
+        if bytes == 0 {
+            return Ok(memory);
+        }
+        let access = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: the descriptor is open, and `bytes` from `start` on lie in the reserved part, where nothing else is.
+        mapped(unsafe { libc::mmap(start.as_ptr(), bytes, access, fixed, file.as_raw_fd(), 0) })?;
+        // SAFETY: advice about the part that has just been mapped.
+        if unsafe { libc::madvise(start.as_ptr(), bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        memory.collapse();
+        Ok(memory)
+    }
+
+    /// Puts the file's whole huge pages onto such. The kernel refuses it before Linux 6.1, and on file systems that have none: they stay as
+    /// they are.
+    fn collapse(&self) {
+        let whole = self.bytes & !HUGE_PAGE.wrapping_sub(1);
+        if whole > 0 {
+            // SAFETY: advice about this mapping, whose bytes stay as they are.
+            let _ = unsafe { libc::madvise(self.start.as_ptr(), whole, libc::MADV_COLLAPSE) };
+        }
     }
 }
+
+/// The place that `mmap` has returned.
+fn mapped(at: *mut libc::c_void) -> io::Result<NonNull<libc::c_void>> {
+    let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at) };
+    at.ok_or_else(io::Error::last_os_error)
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: all that is mapped there is this value's, and no reference to it is left.
+        unsafe { libc::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+    }
+}
+
+// SAFETY: the mapping belongs to this value alone, and all access to it is atomic.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
 
 // SAFETY: a mapping is aligned to a page, does not move with the value and lives until it is dropped. The file's new pages are
 // zero; every process goes through this type, hence through atomics. (A reader's mapping cannot be written; `Reader` only
@@ -101,7 +167,45 @@ impl SharedMemory {
 // no wrong memory.
 unsafe impl Memory for SharedMemory {
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: as above; the length is that of the mapping.
-        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 4) }
+        // SAFETY: as above; so many bytes are mapped there.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes / 4) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    // A failed unwrap fails the test.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use core::sync::atomic::Ordering;
+    use std::os::unix::fs::FileExt;
+    use std::string::ToString;
+
+    /// Whatever the size, and whether or not the file system has huge pages.
+    #[test]
+    fn an_image_begins_at_a_huge_page_and_shows_the_file() {
+        for folder in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+            for bytes in [0, 1 << 16, HUGE_PAGE, 2 * HUGE_PAGE + (3 << 16)] {
+                let file = options().write(true).create_new(true).open(folder.path().join(bytes.to_string()));
+                let file = file.unwrap();
+                if bytes > 0 {
+                    allocate(&file, bytes as u64).unwrap();
+                    file.write_all_at(&7u32.to_le_bytes(), bytes as u64 - 4).unwrap();
+                }
+                let read = SharedMemory::map(&file, bytes, Access::Read).unwrap();
+                let written = SharedMemory::map(&file, bytes, Access::Write).unwrap();
+                assert_eq!((read.words().len(), written.words().len()), (bytes / 4, bytes / 4));
+                for (place, word) in read.words().iter().enumerate() {
+                    let expected = if 4 * place + 4 == bytes { 7 } else { 0 };
+                    assert_eq!(word.load(Ordering::Relaxed), expected);
+                }
+                assert!(read.words().as_ptr().addr().is_multiple_of(HUGE_PAGE));
+                if let Some(first) = written.words().first() {
+                    first.store(9, Ordering::Relaxed);
+                    assert_eq!(read.words()[0].load(Ordering::Relaxed), 9);
+                }
+            }
+        }
     }
 }

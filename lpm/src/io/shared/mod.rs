@@ -77,9 +77,8 @@ fn map_image(file: &File, path: &Path, id: u64, access: Access) -> Result<Shared
     }
     let memory = usize::try_from(bytes)
         .map_err(|_| io::ErrorKind::FileTooLarge.into())
-        .and_then(|bytes| file::map(file, 0, bytes, access));
-    let memory = SharedMemory::new(memory.map_err(failed(path, "map"))?);
-    Ok(memory)
+        .and_then(|bytes| SharedMemory::map(file, bytes, access));
+    memory.map_err(failed(path, "map"))
 }
 
 /// The writer of an image that other processes read: an [`Image`] in a file. See the [module](self).

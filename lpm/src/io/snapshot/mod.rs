@@ -223,14 +223,13 @@ impl Snapshot {
     pub fn directory(&self) -> impl Iterator<Item = Root> + '_ {
         let reader = self.reader();
         let tables = self.bytes.u32(offset_of!(layout::ImageHeader, tables));
-        let words = (0..tables).map(move |id| (id, reader.table_word(id)));
-        words.filter(|(_, word)| *word != 0).map(|(id, word)| {
+        let tables = (0..tables).filter_map(move |id| Some((id, reader.table_word(id), reader.keys(id)?)));
+        tables.map(|(id, word, keys)| {
             let header = ((word & !layout::DIR_BITS) as usize).saturating_sub(layout::LINE as usize);
-            let kind = self.bytes.u32(header + offset_of!(layout::TableHeader, key_family));
             Root {
                 id,
-                family: kind as u8,
-                key_bits: (kind >> 16) as u16,
+                family: keys.family,
+                key_bits: keys.key_bits,
                 root_bits: (word & layout::DIR_BITS) as u16,
                 prefixes: self.bytes.u32(header + offset_of!(layout::TableHeader, prefixes)),
             }

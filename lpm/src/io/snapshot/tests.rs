@@ -3,7 +3,7 @@
 use super::*;
 use crate::oracle::Oracle;
 use crate::random::Random;
-use crate::{Error, HeapMemory, Image, Key, NoReaders, Prefix, Table};
+use crate::{Error, HeapMemory, Image, Key, Memory, NoReaders, Prefix, Table};
 use std::fs;
 use std::string::ToString;
 use std::vec::Vec;
@@ -260,6 +260,21 @@ fn an_image_alone() {
     let error = snapshot.to_list().unwrap_err().to_string();
     assert!(error.contains("without the prefixes"), "{error}");
     assert!(opened(b"").is_err() && opened(b"TRI").is_err() && opened(&image[..65532]).is_err());
+}
+
+/// Also where the keys of a table stand in a hash table.
+#[test]
+fn the_directory_tells_the_family() {
+    let mut image = Image::create(HeapMemory::new(4 << 16), NoReaders::default(), 1).unwrap();
+    Table::create(&mut image, 0, (0..1000u32).map(|n| (Prefix::host(n << 8), n + 1))).unwrap();
+    assert_eq!(image.reader().keys(0).map(|keys| keys.has_exact), Some(true));
+    let words = image.memory().words().iter();
+    let bytes: Vec<u8> =
+        words.flat_map(|word| word.load(core::sync::atomic::Ordering::Relaxed).to_le_bytes()).collect();
+    let snapshot = opened(&bytes).unwrap();
+    let roots: Vec<_> =
+        snapshot.directory().map(|root| (root.family, root.key_bits, root.prefixes)).collect();
+    assert_eq!(roots, [(4, 32, 1000)]);
 }
 
 #[test]
