@@ -116,7 +116,7 @@ impl Shape {
         let claimed = image.stats().claimed as usize / 4;
         let used: Vec<usize> = (0..claimed).filter(|at| words[*at].load(Ordering::Relaxed) != 0).collect();
         let mut values = [0; ADDRS];
-        for _ in 0..10 {
+        for _ in 0..if cfg!(miri) { 4 } else { 10 } {
             for _ in 0..used.len() / 50 {
                 let at = used[random.below(used.len() as u64) as usize];
                 // The last units before the guard, and what lies behind them, are what damage is worst for.

@@ -53,24 +53,19 @@ fn the_lab_sends_by_end_dt4() {
     let table = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&table, "20.0.0.0/8\n2a00::/12\n").unwrap();
     let lab = format!(
-        "{} -j lab run --busy forward --quick --rounds 1 --frames 500 --only decap-dt4 --table {}",
+        "{} -j lab run --busy forward --quick --rounds 1 --frames 200 --only decap-dt4 --table {}",
         binary_path("trieline"),
         table.path().display()
     );
-    // On an emulated processor that others keep busy, a queue of the kernel's may overflow, and then its row is lost: some run has all.
+    // Fewer frames than a queue of the kernel's holds: none overflows on an emulated processor that others keep busy.
     let planes = |outcome: &Value| -> Vec<String> {
         let rows = outcome["rows"].as_array().unwrap().iter().filter(|row| row["path"] == "decap-dt4");
         rows.map(|row| row["plane"].as_str().unwrap().to_owned()).collect()
     };
-    let mut outcome = run(&lab).json();
-    for _ in 0..8 {
-        if planes(&outcome).len() < 3 {
-            outcome = run(&lab).json();
-        }
-    }
+    let outcome = run(&lab).json();
     assert_eq!(planes(&outcome), ["kernel", "kernel-tc-sink", "xdp"]);
     for row in outcome["rows"].as_array().unwrap() {
-        assert_eq!((&row["delivered"], &row["frames"]), (&500.into(), &500.into()), "{row}");
+        assert_eq!((&row["delivered"], &row["frames"]), (&200.into(), &200.into()), "{row}");
     }
 }
 

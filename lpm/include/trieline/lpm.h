@@ -87,7 +87,7 @@ TL_INLINE __u64 tl_table_entry(tl_base_t base, __u32 id)
 #define TL_ANSWER(base, id, entry, family, bits, exact, walk)                                                \
 	({                                                                                                   \
 		__u32 tl_word = (entry), tl_value = 0, tl_keys = tl_word ? TL_KEYS(base, tl_word) : 0;       \
-		__u64 tl_place = 0;                                                                          \
+		__u64 tl_place = 0, tl_differ;                                                               \
                                                                                                              \
 		if ((bits) <= TL_EXACT_WIDEST && tl_keys == ((bits) << 16 | (family) | TL_EXACT)) {          \
 			__u32 tl_seen, tl_same;                                                              \
@@ -112,9 +112,12 @@ TL_INLINE __u64 tl_table_entry(tl_base_t base, __u32 id)
                                                                                                              \
 				/* In the same way, no CPU loads the entry before the fallback. */           \
 				asm volatile(TL_THEN_NOTE : "+r"(tl_then));                                  \
-				if (tl_load64(base, TL_DIRECTORY + TL_DIR_ENTRY * (id) +                     \
-							(tl_then & TL_UNSETTLED)) != (entry))                \
-					tl_value |= TL_UNSETTLED;                                            \
+				/* Without a branch, whose ways a verifier would follow. */                  \
+				tl_differ = tl_load64(base, TL_DIRECTORY + TL_DIR_ENTRY * (id) +             \
+								(tl_then & TL_UNSETTLED)) ^                  \
+					    (entry);                                                         \
+				asm volatile("" : "+r"(tl_differ));                                          \
+				tl_value |= (__u32)((tl_differ | -tl_differ) >> 63) << 31;                   \
 			}                                                                                    \
 			if (tl_place &&                                                                      \
 			    tl_load32(base, (__u32)(tl_place >> 32) + (tl_after >> 31)) != (__u32)tl_place)  \
