@@ -360,7 +360,7 @@ fn other_keys() {
     Shape { shared: 3, lens: (1, 13), count: 900, values: 4 }.run::<Key<13, 2>>(64 << 20, 48).unwrap();
 }
 
-/// The default route changes, others come and go at once, and a second root does not fit: refused as a whole, or seen as a whole.
+/// The default route changes, others come and go at once, and a second root does not fit. That is refused as a whole, or seen as a whole.
 #[test]
 fn the_default_route_and_others_where_memory_is_short() {
     let model: BTreeMap<_, _> = (0..30_000u32)

@@ -93,7 +93,7 @@ enum Room {
     None,
 }
 
-/// Runs `change`, which leaves the default route `after`, while a lookup of [`ADDR`] stands still that began before the address had a prefix
+/// Runs `change`, which leaves the default route `after`, while a lookup of [`ADDR`] stands still. It began before the address had a prefix
 /// of its own.
 fn changed_under_a_lookup(
     room: Room,

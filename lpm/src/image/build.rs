@@ -100,7 +100,7 @@ impl<'a, G: Grace> Builder<'a, G> {
     }
 
     /// Stores the fallback of table `id`, at word index `at`. It counts as a change before: by that a lookup that loads it behind its walk sees
-    /// whether they belong together. And behind: by that one that loaded it before sees that there is another.
+    /// whether they belong together. It counts once more behind: by that a lookup that loaded it before learns of the other.
     pub fn store_fallback(&self, id: u32, at: usize, fallback: u32) {
         count_change(self.nodes.words, id, None);
         #[cfg(feature = "poison")]

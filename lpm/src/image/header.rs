@@ -12,7 +12,7 @@ pub(super) const MOST: u64 = 1 << 32;
 /// Reads and checks the header of the image in `words`.
 pub(crate) fn header(words: &[AtomicU32]) -> Result<ImageHeader, Error> {
     let word = |at: usize| words::load(words, at as u32);
-    // What follows takes 64 bits at once.
+    // Entries of the directory are 64 bits.
     if !words.as_ptr().addr().is_multiple_of(8) {
         return Err(Error::Unaligned);
     }

@@ -31,7 +31,7 @@ enum Step {
     Prefix(u32),
     /// 0: the default route goes.
     Fallback(u32),
-    /// The table is built anew.
+    /// The table is built once more.
     Replace,
 }
 use Step::{Fallback, Prefix, Replace};

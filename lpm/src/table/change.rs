@@ -234,8 +234,8 @@ impl<A: Address> Table<A> {
 
     /// Builds what the sorted `changes`, which the shadow has already, make of the image, then publishes it word by word.
     ///
-    /// A changed fallback comes last where others are added, as their addresses must not see it, and first where others are removed, as
-    /// theirs must not see the one before.
+    /// Where others are added, a changed fallback comes last: their addresses must not see it. Where others are removed, it comes first: theirs
+    /// must not see the one before.
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
