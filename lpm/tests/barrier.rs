@@ -73,22 +73,25 @@ fn is_constant(from: &str) -> bool {
 /// The notes of `kind`: "after" the walk, "then" after the fallback.
 fn notes(assembly: &str, kind: &str) -> Vec<Note> {
     let lines: Vec<&str> = assembly.lines().collect();
-    let mut notes = Vec::new();
-    let mut function = String::new();
-    for (at, line) in lines.iter().enumerate() {
-        if let Some(name) = line.split(':').next().filter(|_| line.contains(':'))
-            && name.starts_with(|c: char| c.is_ascii_lowercase())
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_lowercase())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        {
-            function = name.to_owned();
+    };
+    let label = |at: usize| lines[at].split_once(':').map(|(name, _)| name).filter(|name| is_name(name));
+    let mut notes = Vec::new();
+    let mut begin = 0;
+    for (at, line) in lines.iter().enumerate() {
+        if label(at).is_some() {
+            begin = at;
         }
         let Some((_, register)) = line.split_once(&format!(" {kind} ")) else { continue };
         let register = number(register);
         let before =
-            lines[..at].iter().rev().find_map(|line| written(line).filter(|(to, _)| *to == register));
+            lines[begin..at].iter().rev().find_map(|line| written(line).filter(|(to, _)| *to == register));
         let is_found = before.is_some_and(|(_, from)| !is_constant(from));
-        // After the walk, in the blocks that follow, wherever they were laid; else at once.
-        let behind = if kind == "then" { &lines[at..(at + 6).min(lines.len())] } else { &lines[..] };
+        // After the walk, in the function's blocks, wherever they were laid; else at once.
+        let end = (at + 1..lines.len()).find(|at| label(*at).is_some()).unwrap_or(lines.len());
+        let behind = if kind == "then" { &lines[at..(at + 6).min(end)] } else { &lines[begin..end] };
         let adds = |line: &&str| {
             let is_add = line.contains("\tadd\t") || line.contains(" += ");
             let mut registers = line.split([' ', '\t', ',']).filter(|word| {
@@ -97,7 +100,7 @@ fn notes(assembly: &str, kind: &str) -> Vec<Note> {
             is_add && registers.next().is_some()
         };
         let is_added = behind.iter().any(adds);
-        notes.push(Note { function: function.clone(), is_found, is_added });
+        notes.push(Note { function: label(begin).unwrap_or_default().to_owned(), is_found, is_added });
     }
     notes
 }
@@ -155,7 +158,7 @@ fn the_fallback_is_loaded_after_the_walk_and_the_entry_after_it() {
         &include,
         directory.path().join("after"),
         "asm volatile(TL_AFTER_NOTE",
-        "tl_value |= TL_UNSETTLED",
+        "(tl_then | -tl_then) & TL_UNSETTLED",
         branch,
     );
     // The entry's address without the fallback.
@@ -169,9 +172,10 @@ fn the_fallback_is_loaded_after_the_walk_and_the_entry_after_it() {
                 unordered_now.is_empty(),
                 "{name}: in {unordered_now:?} the load may come before what it is to come {kind}"
             );
-            // In some function the compiler keeps the order by itself.
+            // In one function, `of6`, the compiler may keep the order by itself.
             let (functions, unordered_then) = unordered(mutant, flags, &source, kind);
-            assert!(!unordered_then.is_empty(), "{name}: the check does not see what it is for: {kind}");
+            let is_seen = unordered_then.len() + 1 >= functions;
+            assert!(is_seen, "{name}: the check does not see what it is for: {kind} {unordered_then:?}");
             println!("{name}, {kind}: {functions} functions");
         }
     }

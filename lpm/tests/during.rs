@@ -5,14 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-#[allow(dead_code, reason = "each suite uses its part")]
-#[path = "common/sample.rs"]
-mod sample;
+mod common;
 
-use sample::{Exact, Random, Sample};
+use common::sample::{Exact, Random, Sample};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use trieline_lpm::image::layout::{DIR_ENTRY, DIRECTORY};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Error, Grace, HeapMemory, Image, Key, Memory, Prefix, Reader, Table, TableReader};
 
@@ -508,4 +507,85 @@ fn a_removal_is_refused_where_the_caller_asks_for_it() {
     let mut table = Table::create(&mut image, ID, merged).unwrap().refuse_when_full();
     assert!(matches!(table.remove(&mut image, &Prefix::truncated(0, 1)), Err(Error::Full { .. })));
     assert_eq!((table.len(), image.reader().lookup4(ID, 5)), (4001, Some(7)));
+}
+
+/// The default route changes, and changes back. After each store look a lookup in C that has found nothing and stood still since, lookups that
+/// begin now, and each reader that was ever made.
+#[test]
+fn a_default_route_changes_under_lookups() {
+    const ADDR: u32 = 0x0a01_0203;
+    const OTHER: u32 = 0xffff_ffff;
+    let all = Prefix::truncated(0, 0);
+    let memory: &'static HeapMemory = Box::leak(Box::new(HeapMemory::new(4 << 16)));
+    let mut image = Image::create(Kept(memory), Spied::default(), 3).unwrap();
+    let networks = (0..9).map(|n| (Prefix::truncated(n << 24, 24), 50 + n));
+    let mut table = Table::create(&mut image, ID, networks.chain([(all, 1)])).unwrap();
+    let words = memory.words();
+    let half = |at: u32| words[((DIRECTORY + DIR_ENTRY * ID) / 4 + at) as usize].load(Ordering::Relaxed);
+    // It has this entry, and its walk has ended at 0. Then the address gets a prefix, which stays.
+    let stood = u64::from(half(0)) | u64::from(half(1)) << 32;
+    table.insert(&mut image, Prefix::truncated(ADDR, 16), 40).unwrap();
+    let reader = Reader::new(words).unwrap();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let states = Arc::new(Mutex::new([1, 1]));
+    let looks = Arc::new(AtomicU32::new(0));
+    let look = {
+        let (kept, states, looks) = (Arc::clone(&kept), Arc::clone(&states), Arc::clone(&looks));
+        move || {
+            looks.fetch_add(1, Ordering::Relaxed);
+            let header = common::Header::get();
+            let found = header.finish4(memory, ID, stood, 0, ADDR);
+            assert!([1, 40].contains(&found), "in C: {found}");
+            assert_eq!(header.lookup4(memory, ID, ADDR), Some(40));
+            let mut kept = kept.lock().unwrap();
+            kept.push(reader.table::<u32>(ID).unwrap());
+            let states = states.lock().unwrap();
+            for found in kept.iter().map(|table| table.lookup(OTHER)).chain([reader.lookup4(ID, OTHER)]) {
+                assert!(states.contains(&found.unwrap_or(0)), "{found:?} in {states:?}");
+            }
+            assert!(kept.iter().all(|table| table.lookup(ADDR) == Some(40)));
+        }
+    };
+    image.on_publish(look.clone());
+    for value in [7, 1, 0, 1, 8, 0, 9] {
+        states.lock().unwrap()[1] = value;
+        match value {
+            0 => table.remove(&mut image, &all).unwrap(),
+            _ => table.insert(&mut image, all, value).unwrap(),
+        };
+        *states.lock().unwrap() = [value; 2];
+        look();
+    }
+    assert!(looks.load(Ordering::Relaxed) >= 7 * 3);
+}
+
+/// A writer is killed between the stores of a changed default route: all readers have the new one, also those that were made in the middle.
+#[test]
+fn a_writer_that_is_killed_while_a_default_route_changes() {
+    const ADDR: u32 = 0xffff_ffff;
+    let all = Prefix::<u32>::truncated(0, 0);
+    let memory: &'static HeapMemory = Box::leak(Box::new(HeapMemory::new(4 << 16)));
+    let mut image = Image::create(Kept(memory), Spied::default(), 3).unwrap();
+    let mut table = Table::create(&mut image, ID, [(all, 1)]).unwrap();
+    let reader = Reader::new(memory.words()).unwrap();
+    let kept = Arc::new(Mutex::new(vec![reader.table::<u32>(ID).unwrap()]));
+    let stores = AtomicU32::new(0);
+    let among = Arc::clone(&kept);
+    image.on_publish(move || {
+        among.lock().unwrap().push(reader.table(ID).unwrap());
+        assert!(stores.fetch_add(1, Ordering::Relaxed) == 0, "killed behind the second store");
+    });
+    let change = std::panic::AssertUnwindSafe(|| table.insert(&mut image, all, 7));
+    assert!(std::panic::catch_unwind(change).is_err());
+    let now = |kept: &[TableReader<'static, u32>]| {
+        let found = kept.iter().map(|table| table.lookup(ADDR)).chain([reader.lookup4(ID, ADDR)]);
+        assert!(found.chain([common::Header::get().lookup4(memory, ID, ADDR)]).all(|value| value == Some(7)));
+    };
+    assert_eq!(kept.lock().unwrap().len(), 3);
+    now(&kept.lock().unwrap());
+    let count = || memory.words()[((DIRECTORY + DIR_ENTRY * ID) / 4 + 1) as usize].load(Ordering::Relaxed);
+    assert_eq!(count() % 2, 1);
+    Image::open(Kept(memory), Spied::default()).unwrap();
+    assert_eq!(count() % 2, 0, "the next writer ends the change");
+    now(&kept.lock().unwrap());
 }

@@ -14,6 +14,7 @@ use memmap2::{MmapMut, MmapOptions};
 use sample::Random;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
+use trieline_lpm::image::layout::{DIR_ENTRY, DIRECTORY};
 use trieline_lpm::image::verify::verify;
 use trieline_lpm::{Error, HeapMemory, Image, Memory, NoReaders, Prefix, Reader, Table};
 
@@ -111,8 +112,10 @@ fn an_image_ends_where_offsets_do() {
     // The table at the very end of what offsets reach: nothing wraps.
     let root = (1u64 << 32) - (4 << 24) - 4096;
     words[(root / 4) as usize - 15].store(4 | 24 << 8 | 32 << 16, Ordering::Relaxed);
-    words[16 + 71].store(root as u32 | 24, Ordering::Relaxed);
-    assert_eq!(Reader::new(words).unwrap().lookup(71, u32::MAX), None);
+    words[(DIRECTORY + DIR_ENTRY * 71) as usize / 4].store(root as u32 | 24, Ordering::Relaxed);
+    let reader = Reader::new(words).unwrap();
+    assert!(reader.table::<u32>(71).is_some());
+    assert_eq!(reader.lookup(71, u32::MAX), None);
 }
 
 /// As `./dev fuzz` with the target `open`, but for less long.
@@ -126,7 +129,7 @@ fn a_writer_in_a_hostile_image() {
         let mut words = sound.clone();
         for _ in 0..random.below(3) {
             let at = if random.below(4) == 0 {
-                random.below(24) as usize
+                random.below(u64::from(DIRECTORY / 4 + 12)) as usize
             } else {
                 used[random.below(used.len() as u64) as usize]
             };

@@ -292,8 +292,7 @@ impl Drop for Done<'_> {
 fn every_answer_belongs_to_a_state() {
     let memory = std::sync::Arc::new(HeapMemory::new(256 << 20));
     let mut image = Image::create(Threads(memory.clone()), Never, 1).unwrap();
-    // Beside the prefix that comes and goes, so that it is a change deep in the tree. None is longer, so that the root is a small one: each
-    // change of the default route takes another root.
+    // Beside the prefix that comes and goes, so that it is a change deep in the tree.
     let others = [(p("0.0.0.0/0"), 1), (p("10.1.3.0/24"), 9), (p("10.1.4.0/23"), 8)];
     let mut table = Table::<u32>::create(&mut image, 0, others).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -391,7 +390,7 @@ fn a_large_table_is_freed_beside_live_ones() {
     let empty = image.stats();
     for round in 0..5 {
         let mut large = Table::create(&mut image, 2, random(100_000, round)).unwrap();
-        // Its nodes are replaced here and there, and it gets a default route, a block of its own.
+        // Its nodes are replaced here and there, and it gets a default route.
         for (prefix, value) in random(3_000, round + 100) {
             large.insert(&mut image, prefix, value).unwrap();
         }

@@ -114,12 +114,16 @@ impl Walk<'_> {
 
     fn table(&self, word: u32, address: u32, recorder: &mut Recorder) -> u32 {
         let (root, bits) = (word & !layout::DIR_BITS, (word & layout::DIR_BITS) as u16);
-        let fallback = root - size_of::<TableHeader>() as u32 + offset_of!(TableHeader, fallback) as u32;
-        // Every lookup loads it, whether it counts or not.
-        let fallback = self.load(fallback, recorder);
-        let value = self.hashed(root - size_of::<TableHeader>() as u32, address, recorder);
-        if value != 0 {
-            return value;
+        // Each lookup compares it, whether it found a value or not. The fallback is known by then, and whether there is a hash table.
+        self.load64(layout::DIRECTORY + layout::DIR_ENTRY * ID, recorder);
+        let header = root - size_of::<TableHeader>() as u32;
+        let known = |field: usize| self.words[(header as usize + field) / 4].load(Ordering::Acquire);
+        let fallback = known(offset_of!(TableHeader, fallback));
+        if layout::Keys::of(known(offset_of!(TableHeader, key_family))).has_exact {
+            let value = self.hashed(header, address, recorder);
+            if value != 0 {
+                return value;
+            }
         }
         let entry = self.load(root + 4 * address.bits_at(0, bits) as u32, recorder);
         let value = self.below(word, entry, address, bits, recorder);
@@ -129,10 +133,6 @@ impl Walk<'_> {
     /// The value in the hash table of the table whose header is at `header`; 0 = none.
     fn hashed(&self, header: u32, address: u32, recorder: &mut Recorder) -> u32 {
         let field = |field: usize| header + field as u32;
-        let keys = self.load(field(offset_of!(TableHeader, key_family)), recorder) as u8;
-        if keys & layout::EXACT == 0 {
-            return 0;
-        }
         let key = u64::from(address) << 32;
         let mut field64 = |at: usize| self.load64(field(at), recorder);
         let (mask, first) = (field64(offset_of!(TableHeader, mask)), field64(offset_of!(TableHeader, first)));

@@ -13,8 +13,8 @@
  * Directory entry: the low 32 bits are the root word: the byte offset of the table's root, a multiple of 64.
  * Its low six bits hold the number of address bits that index the root (0..24). 0 = no such table. Storing it
  * replaces the whole table for all addresses at once. The 64 bytes before the root are the table's header.
- * The high 32 bits count changes of the low ones and of the table's `fallback`. Load and store both halves at
- * once.
+ * The high 32 bits count changes of the low ones and of the table's `fallback`; the count is odd while that
+ * one changes. Load and store both halves at once.
  *
  * Ref (a root slot or a node's slot, u32):
  *   bit 31 = 0   a value, 1 .. 2^31-1; 0 = no prefix here (the table's `fallback`, the value of the prefix of
@@ -29,9 +29,9 @@
  * No node begins in the last TL_GUARD bytes of an image. So after a check that a node's offset lies before
  * them, a reader may read all of the node.
  *
- * A writer builds new nodes aside and publishes them by one release-store of the 32-bit word that leads to
- * them. The nodes that the word led to before must stay untouched until no reader can hold them (a grace
- * period). See `Grace` in the Rust crate.
+ * A writer builds new nodes aside and publishes them by one release-store of the word that leads to them. The
+ * nodes that the word led to before must stay untouched until no reader can hold them (a grace period). See
+ * `Grace` in the Rust crate.
  */
 #ifndef TRIELINE_IMAGE_H
 #define TRIELINE_IMAGE_H
@@ -65,7 +65,8 @@ struct tl_image {
 /* Header of a table, in the 64 bytes before its root. */
 struct tl_table {
 	__u32 fallback;	  /* value of the prefix of length 0; 0 = none. A change of it counts in the
-			     directory entry before and after it is stored */
+			     directory entry before and after it is stored. A reader that
+			     keeps it compares the entry after each lookup */
 	__u8 key_family;  /* 4 = IPv4, 6 = IPv6, 0 = other keys; with TL_EXACT if there is a hash table */
 	__u8 root_bits;	  /* as in the directory entry */
 	__u16 key_bits;	  /* 1 .. 2048; 32 and 128 for the families 4 and 6 */

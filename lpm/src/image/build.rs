@@ -99,14 +99,14 @@ impl<'a, G: Grace> Builder<'a, G> {
         self.nodes.space.published();
     }
 
-    /// Stores the fallback of table `id`, at word index `at`. It counts as a change before: by that a lookup that loads it behind its walk sees
-    /// whether they belong together. It counts once more behind: by that a lookup that loaded it before learns of the other.
+    /// Stores the fallback of table `id`, at word index `at`. The change counts before: by that a lookup that loads the fallback behind its walk
+    /// sees whether they belong together. It counts once more behind: by that one that loaded the fallback before learns of the other.
     pub fn store_fallback(&self, id: u32, at: usize, fallback: u32) {
-        count_change(self.nodes.words, id, None);
+        count_change(self.nodes.words, id);
         #[cfg(feature = "poison")]
         self.nodes.space.published();
         self.store(at, fallback);
-        count_change(self.nodes.words, id, None);
+        count_change(self.nodes.words, id);
         #[cfg(feature = "poison")]
         self.nodes.space.published();
     }

@@ -105,10 +105,10 @@ impl<'a> Reader<'a> {
         Some(TableReader {
             exact: exact.unwrap_or(Exact { slots: &[] }),
             reader: *self,
-            // Without the instruction all go the long way.
             directory,
-            entry,
+            entry: if words::is_changing(entry) { !entry } else { entry },
             fallback: root[offset_of!(TableHeader, fallback) / 4].load(Ordering::Acquire),
+            // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
             key_bits,
@@ -226,7 +226,8 @@ type Palette = [AtomicU32; layout::PALETTE];
 #[derive(Debug, Clone, Copy)]
 pub struct TableReader<'a, A> {
     pub(super) reader: Reader<'a>,
-    /// The table's entry in the directory, and what was there when this was made.
+    /// The table's entry in the directory, and what was there when this was made. While a fallback changed, it is one that never will be there:
+    /// a root of so many bits.
     directory: &'a AtomicU64,
     entry: u64,
     /// The value of the prefix of length 0; 0 = none.
@@ -234,7 +235,7 @@ pub struct TableReader<'a, A> {
     /// The byte offset before which a node must begin to be looked at the short way.
     pub(super) near_end: u32,
     pub(super) id: u32,
-    key_bits: u16,
+    pub(super) key_bits: u16,
     /// The table's header and the root's words.
     pub(super) root: &'a [AtomicU32],
     pub(super) palette: &'a Palette,
@@ -493,14 +494,23 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
     let reader = Reader::checked(words);
     let mut value = 0;
     for _ in 0..TRIES {
+        let entry = words::entry(words, id)?.load(Ordering::Acquire);
         let table = reader.table_narrow::<A>(id, key_bits)?;
         let place = table.place_of(addr);
-        if let Some(found) = table.attempt(addr, place, place.map_or(0, |place| place.seen())) {
-            value = found;
+        let seen = place.map_or(0, |place| place.seen());
+        value = place.map_or(0, |place| place.find(&reader, seen));
+        if value == 0 {
+            value = table.find(addr);
+        }
+        if value == 0 {
+            // Not the one that it keeps: if it is changing, it must be known which one this lookup takes.
+            value = table.root[offset_of!(TableHeader, fallback) / 4].load(Ordering::Acquire);
+        }
+        let has_changed = table.directory.load(Ordering::Relaxed) != entry
+            || place.is_some_and(|place| place.seen() != seen);
+        if !has_changed {
             break;
         }
-        let found = table.find(addr);
-        value = if found != 0 { found } else { table.fallback };
     }
     (value != 0).then_some(value)
 }

@@ -126,9 +126,8 @@ impl<M: Memory, G: Grace> Image<M, G> {
         ];
         let was_image = words[0].swap(0, Ordering::AcqRel) == MAGIC;
         words[1..DIRECTORY as usize / 4].iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        (0..tables)
-            .filter_map(|id| words::entry(words, id))
-            .for_each(|entry| entry.store(0, Ordering::Relaxed));
+        // A reader that kept a table of an earlier image here sees that it is gone.
+        (0..tables).for_each(|id| _ = words::swing(words, id, 0));
         for (at, value) in header {
             words[at / 4].store(value, Ordering::Release);
         }
@@ -164,6 +163,11 @@ impl<M: Memory, G: Grace> Image<M, G> {
         let space = Space::of_existing(header.size, reserved, adopted.values().map(Vec::as_slice));
         let generation = header.generation.wrapping_add(1);
         words[offset_of!(ImageHeader, generation) / 4].store(generation, Ordering::Release);
+        // The earlier writer may have been killed in the middle of a change.
+        let changing = |id: &u32| {
+            words::entry(words, *id).is_some_and(|entry| words::is_changing(entry.load(Ordering::Relaxed)))
+        };
+        (0..header.tables).filter(changing).for_each(|id| words::count_change(words, id));
         let (size, tables) = (header.size, header.tables);
         let scratch = Scratch::new();
         Ok(Self { memory, grace, space, scratch, adopted, owners: Vec::new(), size, tables, generation })
@@ -256,7 +260,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// The directory leads to the root of `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is done with
     /// the nodes that the word leads to. Nodes of a pool of their own are freed by their chunks all the same.
     pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
-        words::count_change(self.memory.words(), id, Some(word));
+        words::swing(self.memory.words(), id, word);
         if pool == PoolId::SHARED {
             self.adopted.insert(id, Vec::new());
         }
@@ -301,7 +305,7 @@ impl<M: Memory, G: Grace> Image<M, G> {
     /// Publishes a table by its word in the directory and retires what was there.
     pub(crate) fn publish_directory(&mut self, id: u32, word: u32) {
         let words = self.memory.words();
-        let old = words::count_change(words, id, Some(word));
+        let old = words::swing(words, id, word);
         #[cfg(feature = "poison")]
         self.space.published();
         if let Some(chunks) = self.adopted.remove(&id) {

@@ -33,8 +33,10 @@ enum Step {
     Fallback(u32),
     /// The table is built once more.
     Replace,
+    /// The fallback is stored, and then the writer is killed.
+    Killed(u32),
 }
-use Step::{Fallback, Prefix, Replace};
+use Step::{Fallback, Killed, Prefix, Replace};
 
 /// The product's protocol, or a variant that must fail.
 #[derive(Clone, Copy)]
@@ -45,8 +47,10 @@ struct Protocol {
     /// The reader compares the entry at the end. Without a value it must; with one, only a reader that keeps the root must.
     compares: bool,
     compares_found: bool,
-    /// The reader loads entry and fallback once, before its first lookup. Else it loads the fallback behind each walk.
+    /// The reader loads entry and fallback once, before its first lookup. In other lookups it loads the fallback behind each walk.
     keeps: bool,
+    /// It keeps them also while the fallback changes, when the count is odd.
+    keeps_odd: bool,
     /// The reader's load of the word at the end of the walk: keeps what it loads then behind it.
     load: Ordering,
     /// The reader's load of the fallback: keeps the last look at the entry behind it.
@@ -66,6 +70,7 @@ const RUST: Protocol = Protocol {
     compares: true,
     compares_found: true,
     keeps: true,
+    keeps_odd: false,
     load: Acquire,
     load_fallback: Acquire,
     count: AcqRel,
@@ -82,7 +87,7 @@ fn states(steps: &[Step]) -> Vec<u32> {
     for step in steps {
         match *step {
             Prefix(value) => prefix = value,
-            Fallback(value) => fallback = value,
+            Fallback(value) | Killed(value) => fallback = value,
             Replace => (),
         }
         states.push(if prefix != 0 { prefix } else { fallback });
@@ -108,28 +113,34 @@ impl Table {
     }
 
     fn lookup(&self, protocol: Protocol, kept: Option<(u64, u32)>) -> u32 {
-        let mut kept = kept;
-        loop {
-            let (entry, value, fallback) = if protocol.keeps {
-                let (entry, fallback) = kept.take().unwrap_or_else(|| self.keep(protocol));
-                (entry, self.words[(entry & 1) as usize].load(protocol.load), fallback)
-            } else {
-                let entry = self.directory.load(Acquire);
-                let root = (entry & 1) as usize;
-                let value = self.words[root].load(protocol.load);
-                (entry, value, self.fallbacks[root].load(protocol.load_fallback))
-            };
+        let is_right = |entry, value| {
             let compares = if value == 0 { protocol.compares } else { protocol.compares_found };
-            if !compares || self.directory.load(Relaxed) == entry {
+            !compares || self.directory.load(Relaxed) == entry
+        };
+        if let Some((entry, fallback)) = kept.filter(|(entry, _)| entry >> 32 & 1 == 0 || protocol.keeps_odd)
+        {
+            let value = self.words[(entry & 1) as usize].load(protocol.load);
+            if is_right(entry, value) {
+                return if value != 0 { value } else { fallback };
+            }
+        }
+        loop {
+            let entry = self.directory.load(Acquire);
+            let root = (entry & 1) as usize;
+            let value = self.words[root].load(protocol.load);
+            let fallback = self.fallbacks[root].load(protocol.load_fallback);
+            if is_right(entry, value) {
                 return if value != 0 { value } else { fallback };
             }
             thread::yield_now();
         }
     }
 
-    fn count(&self, root: u64, order: Ordering) {
-        let before = self.directory.load(Relaxed);
-        self.directory.swap(((before >> 32) + 1) << 32 | root, order);
+    /// Counts changes; the count is even or odd at the end.
+    fn count(&self, root: u64, order: Ordering, is_odd: bool) {
+        let changes = (self.directory.load(Relaxed) >> 32) + 1;
+        let changes = changes + u64::from((changes & 1 != 0) != is_odd);
+        self.directory.swap(changes << 32 | root, order);
     }
 
     fn change(&self, step: Step, protocol: Protocol) {
@@ -137,19 +148,19 @@ impl Table {
         let (here, other) = (root as usize, 1 - root as usize);
         match step {
             Prefix(value) => self.words[here].store(value, protocol.store),
-            Fallback(value) => {
+            Fallback(value) | Killed(value) => {
                 if protocol.counts_before {
-                    self.count(root, protocol.count);
+                    self.count(root, protocol.count, true);
                 }
                 self.fallbacks[here].store(value, protocol.store_fallback);
-                if protocol.counts_after {
-                    self.count(root, protocol.count);
+                if protocol.counts_after && !matches!(step, Killed(_)) {
+                    self.count(root, protocol.count, false);
                 }
             }
             Replace => {
                 self.fallbacks[other].store(self.fallbacks[here].load(Relaxed), Relaxed);
                 self.words[other].store(self.words[here].load(Relaxed), Relaxed);
-                self.count(1 - root, protocol.count);
+                self.count(1 - root, protocol.count, false);
             }
         }
     }
@@ -189,7 +200,7 @@ fn check(protocol: Protocol, lookups: usize, steps: &'static [Step]) -> usize {
 
 /// A prefix that goes after the default route has changed, and so on. In one, the default route changes, and back, while the
 /// prefix is away.
-static SEQUENCES: [&[Step]; 10] = [
+static SEQUENCES: [&[Step]; 11] = [
     &[Prefix(5), Fallback(3)],
     &[Prefix(5), Fallback(3), Prefix(0)],
     &[Fallback(3), Prefix(5), Prefix(0)],
@@ -200,6 +211,7 @@ static SEQUENCES: [&[Step]; 10] = [
     &[Prefix(5), Fallback(3), Replace, Prefix(0)],
     &[Fallback(3), Fallback(4)],
     &[Fallback(3)],
+    &[Prefix(5), Killed(3)],
 ];
 
 #[test]
@@ -211,8 +223,8 @@ fn every_answer_is_that_of_a_state() {
             assert!(seen > 0, "the model never comes to where it matters");
         }
     }
-    for steps in [SEQUENCES[0], SEQUENCES[1], SEQUENCES[5]] {
-        check(RUST, 2, steps);
+    for at in [0, 1, 5, 9, 10] {
+        check(RUST, 2, SEQUENCES[at]);
     }
 }
 
@@ -225,7 +237,13 @@ fn it_fails_where_a_fallback_does_not_count_before_it_is_stored() {
 #[test]
 #[should_panic(expected = "in states")]
 fn it_fails_where_a_fallback_that_is_kept_does_not_count_after_it_is_stored() {
-    check(Protocol { counts_after: false, ..RUST }, 2, SEQUENCES[9]);
+    check(Protocol { counts_after: false, keeps_odd: true, ..RUST }, 2, SEQUENCES[9]);
+}
+
+#[test]
+#[should_panic(expected = "in states")]
+fn it_fails_where_a_reader_keeps_a_fallback_that_changes_when_the_writer_is_killed() {
+    check(Protocol { keeps_odd: true, ..RUST }, 2, &[Killed(3)]);
 }
 
 #[test]

@@ -5,15 +5,13 @@
 use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-// Readers of files load (acquire) from pages that they may not write to. The language promises that for relaxed loads only; on these
-// processors an acquire load is a load, perhaps with a fence, and stores nothing.
+// Readers of files load (acquire) from pages that they may not write to, also 64 bits. The language promises that for relaxed loads of 32 bits
+// only; on these processors such a load is a load, perhaps with a fence, and stores nothing.
 #[cfg(all(
     any(feature = "shm", feature = "snapshot"),
     not(any(
         target_arch = "x86_64",
-        target_arch = "x86",
         target_arch = "aarch64",
-        target_arch = "arm",
         target_arch = "riscv64",
         target_arch = "loongarch64"
     ))
@@ -35,8 +33,8 @@ pub(super) fn load64(words: &[AtomicU32], at: u32) -> u64 {
     u64::from(load(words, at)) | u64::from(load(words, at.wrapping_add(4))) << 32
 }
 
-/// The directory's entry of table `id`: where its root is and, in the high half, how often that or its fallback has changed. None
-/// outside the image. Whatever loads or stores an entry takes both halves at once.
+/// The directory's entry of table `id`: where its root is and, in the high half, a count of changes of that and of its fallback. The count is
+/// odd while a fallback changes. None outside the image. Whatever loads or stores an entry takes both halves at once.
 #[inline(always)]
 pub(super) fn entry(words: &[AtomicU32], id: u32) -> Option<&AtomicU64> {
     const WORDS: usize = DIR_ENTRY as usize / 4;
@@ -49,13 +47,24 @@ pub(super) fn entry(words: &[AtomicU32], id: u32) -> Option<&AtomicU64> {
     Some(unsafe { &*entry })
 }
 
-/// Counts a change of table `id` in its [`entry`], which leads to `word` from then on (None: to where it led); returns where it led.
-pub(super) fn count_change(words: &[AtomicU32], id: u32, word: Option<u32>) -> u32 {
-    let Some(entry) = entry(words, id) else { return 0 };
-    // There is one writer.
+/// Begins a change of the fallback of table `id`, or ends it. There is one writer.
+pub(super) fn count_change(words: &[AtomicU32], id: u32) {
+    let Some(entry) = entry(words, id) else { return };
     let before = entry.load(Ordering::Relaxed);
-    let changes = (before >> 32).wrapping_add(1);
-    entry.swap(changes << 32 | u64::from(word.unwrap_or(before as u32)), Ordering::AcqRel) as u32
+    entry.swap(before.wrapping_add(1 << 32), Ordering::AcqRel);
+}
+
+/// Lets the [`entry`] of table `id` lead to `word`; returns where it led. The count is even then, whatever it was.
+pub(super) fn swing(words: &[AtomicU32], id: u32, word: u32) -> u32 {
+    let Some(entry) = entry(words, id) else { return 0 };
+    let changes = (entry.load(Ordering::Relaxed) >> 32).wrapping_add(2) & !1;
+    entry.swap(changes << 32 | u64::from(word), Ordering::AcqRel) as u32
+}
+
+/// Whether the fallback changes right now, in the table of `entry`.
+#[inline(always)]
+pub(super) fn is_changing(entry: u64) -> bool {
+    entry >> 32 & 1 != 0
 }
 
 /// The word that says where the root of table `id` is: the low half of its [`entry`]; 0 = no such table.

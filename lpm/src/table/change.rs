@@ -57,8 +57,8 @@ impl<A: Address> Table<A> {
     ///
     /// All of them or, on an error, none; nothing of it is published before all of it is built. Lookups see address after address
     /// change, each from the state before to the state after. O(k log k) on top of the cost of k single changes, and less for changes that
-    /// lie together. More than an eighth of the table is built as a whole. So is it if the prefix of length 0 changes, others are added
-    /// and others are removed. Then the memory must hold the table twice, unless all of them are removed.
+    /// lie together. More than an eighth of the table is built as a whole, if the memory holds the table twice. So is it if the prefix of
+    /// length 0 changes, others are added and others are removed; then the memory must.
     pub fn apply<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,

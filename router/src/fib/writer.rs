@@ -186,9 +186,11 @@ impl Writer<'_> {
         table: &mut Table<A>,
         wanted: &[(Prefix<A>, Option<u32>)],
     ) -> Result<(), trieline_lpm::Error> {
-        // A default route that changes together with others would have the whole table built again.
+        // First what comes, then the default route, then what goes: no address meets the default route of another state. All at once, they
+        // would have the whole table built again.
         let (defaults, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|(prefix, _)| prefix.len() == 0);
-        for batch in defaults.chunks(1).chain(others.chunks(BATCH)) {
+        let (some, gone): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, value)| value.is_some());
+        for batch in some.chunks(BATCH).chain(defaults.chunks(1)).chain(gone.chunks(BATCH)) {
             self.counts.prefixes += table.apply(self.image, batch.iter().copied())? as u64;
         }
         Ok(())

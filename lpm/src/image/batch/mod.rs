@@ -47,6 +47,18 @@ impl<A: Address> TableReader<'_, A> {
     /// If the slices have different lengths.
     pub fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
+        // Once for all, instead of one by one.
+        if self.has_changed() {
+            match self.reader.table_narrow(self.id, self.key_bits) {
+                Some(table) => Self::batch(&table, addrs, values),
+                None => values.fill(0),
+            }
+        } else {
+            self.batch(addrs, values);
+        }
+    }
+
+    fn batch(&self, addrs: &[A], values: &mut [u32]) {
         match self.exact.has_any() {
             true if self.has_batch() => self.by_hash(addrs, values),
             true => self.one_by_one(addrs, values),

@@ -87,7 +87,7 @@ pub(super) fn lock(file: &File, at: u64, take: bool) -> io::Result<bool> {
     }
 }
 
-/// An image in a mapped file. It begins at a multiple of [`HUGE_PAGE`] and lies on huge pages where the file can have them.
+/// An image in a mapped file. It begins at a multiple of 2 MiB and lies on huge pages where the file can have them.
 #[derive(Debug)]
 pub struct SharedMemory {
     /// Address space that nothing else is mapped in.
@@ -96,6 +96,8 @@ pub struct SharedMemory {
     /// Where the file is in it, and bytes of the image.
     start: NonNull<libc::c_void>,
     bytes: usize,
+    /// The process that maps it: one made by fork has nothing there, or something of its own.
+    process: u32,
 }
 
 impl SharedMemory {
@@ -112,23 +114,26 @@ impl SharedMemory {
             mapped(unsafe { libc::mmap(ptr::null_mut(), reserved_bytes, libc::PROT_NONE, none, -1, 0) })?;
         // SAFETY: less than `HUGE_PAGE`, which is how much longer the reserved part is.
         let start = unsafe { reserved.byte_add(reserved.as_ptr().cast::<u8>().align_offset(HUGE_PAGE)) };
-        let memory = Self { reserved, reserved_bytes, start, bytes };
+        let memory = Self { reserved, reserved_bytes, start, bytes, process: std::process::id() };
         // No mapping has no bytes; no image either.
         if bytes == 0 {
             return Ok(memory);
         }
-        let access = match access {
+        let protection = match access {
             Access::Read => libc::PROT_READ,
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
         let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the descriptor is open, and `bytes` from `start` on lie in the reserved part, where nothing else is.
-        mapped(unsafe { libc::mmap(start.as_ptr(), bytes, access, fixed, file.as_raw_fd(), 0) })?;
+        mapped(unsafe { libc::mmap(start.as_ptr(), bytes, protection, fixed, file.as_raw_fd(), 0) })?;
         // SAFETY: advice about the part that has just been mapped.
         if unsafe { libc::madvise(start.as_ptr(), bytes, libc::MADV_DONTFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        memory.collapse();
+        // The writer does it for all.
+        if access == Access::Write {
+            memory.collapse();
+        }
         Ok(memory)
     }
 
@@ -151,8 +156,10 @@ fn mapped(at: *mut libc::c_void) -> io::Result<NonNull<libc::c_void>> {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: all that is mapped there is this value's, and no reference to it is left.
-        unsafe { libc::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        if self.process == std::process::id() {
+            // SAFETY: all that is mapped there is this value's, and no reference to it is left.
+            unsafe { libc::munmap(self.reserved.as_ptr(), self.reserved_bytes) };
+        }
     }
 }
 
