@@ -26,6 +26,8 @@ pub struct Reader<'a> {
     pub(super) popcnt: bool,
 }
 
+/// The fallback's word in a table's header.
+const FALLBACK: usize = offset_of!(TableHeader, fallback) / 4;
 /// Words of a table's header.
 const HEADER: usize = size_of::<TableHeader>() / 4;
 
@@ -63,13 +65,13 @@ impl<'a> Reader<'a> {
     /// Take [`Reader::table`] once for many lookups.
     #[inline]
     pub fn lookup<A: Address>(&self, id: u32, addr: A) -> Option<u32> {
-        self.table(id)?.lookup(addr)
+        self.open::<A, false>(id, A::WIDTH)?.lookup_once(addr)
     }
 
     /// As [`Reader::lookup`] in a table of keys of `key_bits` bits, which stand in the first bits of `addr`: see
     /// [`Table::create_narrow`](crate::Table::create_narrow). Bits behind them do not count.
     pub fn lookup_narrow<A: Address>(&self, id: u32, key_bits: u16, addr: A) -> Option<u32> {
-        self.table_narrow(id, key_bits)?.lookup(addr)
+        self.open::<A, false>(id, key_bits)?.lookup_once(addr)
     }
 
     /// Table `id` for lookups one after another. None: no such table, or one of another family or width.
@@ -84,6 +86,12 @@ impl<'a> Reader<'a> {
     /// As [`Reader::table`], a table of keys of `key_bits` bits, which stand in the first bits of those of `A`.
     #[inline]
     pub fn table_narrow<A: Address>(&self, id: u32, key_bits: u16) -> Option<TableReader<'a, A>> {
+        self.open::<A, true>(id, key_bits)
+    }
+
+    /// `KEEPS`: with its fallback, for more than one lookup.
+    #[inline(always)]
+    fn open<A: Address, const KEEPS: bool>(&self, id: u32, key_bits: u16) -> Option<TableReader<'a, A>> {
         if id >= self.tables {
             return None;
         }
@@ -106,8 +114,9 @@ impl<'a> Reader<'a> {
             exact: exact.unwrap_or(Exact { slots: &[] }),
             reader: *self,
             directory,
-            entry: if words::is_changing(entry) { !entry } else { entry },
-            fallback: root[offset_of!(TableHeader, fallback) / 4].load(Ordering::Acquire),
+            // The count's last bit becomes one of 32 root bits and more, which no table has.
+            entry: entry | entry >> 27 & 32,
+            fallback: if KEEPS { root[FALLBACK].load(Ordering::Acquire) } else { 0 },
             // Without the instruction all go the long way.
             near_end: if self.popcnt { self.end.saturating_mul(layout::UNIT) } else { 0 },
             id,
@@ -337,6 +346,22 @@ impl<A: Address> TableReader<'_, A> {
         (value != 0).then_some(value)
     }
 
+    /// As [`TableReader::lookup`], right after this was made: what it found is right, whatever has changed since.
+    #[inline(always)]
+    fn lookup_once(&self, addr: A) -> Option<u32> {
+        if self.exact.has_any() {
+            return self.lookup_exact(addr);
+        }
+        let mut value = self.find(addr);
+        if value == 0 {
+            value = self.fallback();
+            if self.has_changed() {
+                return again(self.reader.words, self.id, self.key_bits, addr);
+            }
+        }
+        (value != 0).then_some(value)
+    }
+
     /// [`TableReader::lookup`] in a table with a hash table.
     // By value and apart: without a hash table, the reader then stays in registers.
     #[inline(never)]
@@ -363,11 +388,14 @@ impl<A: Address> TableReader<'_, A> {
                 return (!self.has_changed()).then_some(value);
             }
         }
-        let found = self.find(addr);
+        let mut found = self.find(addr);
+        if found == 0 {
+            found = self.fallback();
+        }
         let is_settled = !self.has_changed()
             // After the walk: else a key may have come before what covered it went.
             && place.is_none_or(|place| place.seen() == seen);
-        is_settled.then_some(if found != 0 { found } else { self.fallback })
+        is_settled.then_some(found)
     }
 
     /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
@@ -467,6 +495,14 @@ impl<A: Address> TableReader<'_, A> {
         }
     }
 
+    /// The value of the prefix of length 0 as it is now, not when this was made; 0 = none.
+    #[inline(always)]
+    fn fallback(&self) -> u32 {
+        debug_assert!(FALLBACK < self.root.len());
+        // SAFETY: `Reader::open` has taken a header and the root.
+        unsafe { self.root.get_unchecked(FALLBACK) }.load(Ordering::Acquire)
+    }
+
     /// Whether another table is there, or another fallback than when this was made. Asked after all that was looked at.
     #[inline(always)]
     pub(super) fn has_changed(&self) -> bool {
@@ -495,7 +531,7 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
     let mut value = 0;
     for _ in 0..TRIES {
         let entry = words::entry(words, id)?.load(Ordering::Acquire);
-        let table = reader.table_narrow::<A>(id, key_bits)?;
+        let table = reader.open::<A, false>(id, key_bits)?;
         let place = table.place_of(addr);
         let seen = place.map_or(0, |place| place.seen());
         value = place.map_or(0, |place| place.find(&reader, seen));
@@ -503,8 +539,7 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
             value = table.find(addr);
         }
         if value == 0 {
-            // Not the one that it keeps: if it is changing, it must be known which one this lookup takes.
-            value = table.root[offset_of!(TableHeader, fallback) / 4].load(Ordering::Acquire);
+            value = table.fallback();
         }
         let has_changed = table.directory.load(Ordering::Relaxed) != entry
             || place.is_some_and(|place| place.seen() != seen);

@@ -47,18 +47,9 @@ impl<A: Address> TableReader<'_, A> {
     /// If the slices have different lengths.
     pub fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
-        // Once for all, instead of one by one.
         if self.has_changed() {
-            match self.reader.table_narrow(self.id, self.key_bits) {
-                Some(table) => Self::batch(&table, addrs, values),
-                None => values.fill(0),
-            }
-        } else {
-            self.batch(addrs, values);
+            return self.lookups_again(addrs, values);
         }
-    }
-
-    fn batch(&self, addrs: &[A], values: &mut [u32]) {
         match self.exact.has_any() {
             true if self.has_batch() => self.by_hash(addrs, values),
             true => self.one_by_one(addrs, values),
@@ -118,6 +109,16 @@ impl<A: Address> TableReader<'_, A> {
             if self.has_changed() {
                 self.one_by_one(addrs, values);
             }
+        }
+    }
+
+    /// Looks up in the table as it is now, found once for all addresses.
+    #[cold]
+    #[inline(never)]
+    fn lookups_again(&self, addrs: &[A], values: &mut [u32]) {
+        match self.reader.table_narrow(self.id, self.key_bits) {
+            Some(table) => table.one_by_one(addrs, values),
+            None => values.fill(0),
         }
     }
 
