@@ -63,15 +63,29 @@ fn configure(line: &Line) {
     }
 }
 
-/// Sends every case's frame and notes what arrives at the next hop.
+/// Sends every case's frame and notes what arrives at the next hop. Behind each goes a marker, which is forwarded: what has not come before it
+/// does not come.
 fn outputs(line: &Line, cases: &[Case]) -> Vec<Option<Vec<u8>>> {
+    const LONG: Duration = Duration::from_secs(10);
     let (from, to) = (line.socket("a", "a0"), line.socket("b", "b0"));
+    let marker = |at: usize| ipv4_of("192.0.2.9", "198.51.100.250", 64, 100 + at % 500);
     cases
         .iter()
-        .map(|case| {
+        .enumerate()
+        .map(|(at, case)| {
             from.send(&case.input);
+            from.send(&Frame::new(marker(at)).bytes());
+            let end = sent(&[], &hop(&marker(at)));
             // Only what the node forwards is sent to the next hop's address.
-            to.receive(Duration::from_millis(60), |frame| frame[..6] == NEXT_HOP_MAC)
+            let next = || to.receive(LONG, |frame| frame[..6] == NEXT_HOP_MAC).expect("a marker");
+            let mut first = None;
+            loop {
+                let frame = next();
+                if frame == end {
+                    return first;
+                }
+                first.get_or_insert(frame);
+            }
         })
         .collect()
 }
