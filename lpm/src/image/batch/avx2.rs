@@ -81,12 +81,13 @@ fn chunk<A: Address, const IS_CODED: bool, const N: usize>(
     if left != 0 {
         go_on(table, addrs, &entries, &behind, left, values);
     }
+    let fallback = table.fallback;
     for value in &mut *values {
-        *value = if *value == 0 { table.fallback } else { *value };
+        *value = if *value == 0 { fallback } else { *value };
     }
     // After all that was looked at; see `TableReader::lookup`.
     if table.has_changed() {
-        table.one_by_one(addrs, values);
+        table.lookups_again(addrs, values);
     }
 }
 

@@ -70,12 +70,13 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     for i in ones::<N>(left.usual | left.leaves) {
         values[i] = table.reader.walk8(table.palette, values[i], addrs[i], depth as u16);
     }
+    let fallback = table.fallback;
     for value in &mut *values {
-        *value = if *value == 0 { table.fallback } else { *value };
+        *value = if *value == 0 { fallback } else { *value };
     }
     // After all that was looked at; see `TableReader::lookup`.
     if table.has_changed() {
-        table.one_by_one(addrs, values);
+        table.lookups_again(addrs, values);
     }
 }
 

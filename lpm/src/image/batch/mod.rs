@@ -47,9 +47,6 @@ impl<A: Address> TableReader<'_, A> {
     /// If the slices have different lengths.
     pub fn lookup_batch(&self, addrs: &[A], values: &mut [u32]) {
         assert_eq!(addrs.len(), values.len(), "an answer for each address");
-        if self.has_changed() {
-            return self.lookups_again(addrs, values);
-        }
         match self.exact.has_any() {
             true if self.has_batch() => self.by_hash(addrs, values),
             true => self.one_by_one(addrs, values),
@@ -107,7 +104,7 @@ impl<A: Address> TableReader<'_, A> {
                 }
             }
             if self.has_changed() {
-                self.one_by_one(addrs, values);
+                self.lookups_again(addrs, values);
             }
         }
     }
@@ -115,7 +112,7 @@ impl<A: Address> TableReader<'_, A> {
     /// Looks up in the table as it is now, found once for all addresses.
     #[cold]
     #[inline(never)]
-    fn lookups_again(&self, addrs: &[A], values: &mut [u32]) {
+    pub(super) fn lookups_again(&self, addrs: &[A], values: &mut [u32]) {
         match self.reader.table_narrow(self.id, self.key_bits) {
             Some(table) => table.one_by_one(addrs, values),
             None => values.fill(0),
