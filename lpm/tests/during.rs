@@ -509,8 +509,8 @@ fn a_removal_is_refused_where_the_caller_asks_for_it() {
     assert_eq!((table.len(), image.reader().lookup4(ID, 5)), (4001, Some(7)));
 }
 
-/// The default route changes, and changes back. After each store look a lookup in C that has found nothing and stood still since, lookups that
-/// begin now, and each reader that was ever made.
+/// The default route changes, and changes back. After each store look a lookup in C that has found nothing and stood still since, and lookups that
+/// begin now. So does each reader that was ever made.
 #[test]
 fn a_default_route_changes_under_lookups() {
     const ADDR: u32 = 0x0a01_0203;
@@ -559,7 +559,7 @@ fn a_default_route_changes_under_lookups() {
     assert!(looks.load(Ordering::Relaxed) >= 7 * 3);
 }
 
-/// A writer is killed between the stores of a changed default route: all readers have the new one, also those that were made in the middle.
+/// A writer is killed between the stores of a changed default route. All readers have the new one, also those that were made in the middle.
 #[test]
 fn a_writer_that_is_killed_while_a_default_route_changes() {
     const ADDR: u32 = 0xffff_ffff;

@@ -20,6 +20,7 @@ mod model_exact;
 #[cfg(all(test, loom))]
 mod model_fallback;
 pub(crate) mod palette;
+mod place;
 pub(crate) mod ranges;
 pub mod readers;
 pub(crate) mod runs;

@@ -6,7 +6,7 @@ use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to, also 64 bits. The language promises that for relaxed loads of 32 bits
-// only; on these processors such a load is a load, perhaps with a fence, and stores nothing.
+// only. On these processors such a load is a load, perhaps with a fence, and stores nothing.
 #[cfg(all(
     any(feature = "shm", feature = "snapshot"),
     not(any(

@@ -6,7 +6,8 @@ mod avx2;
 mod ipv6;
 
 use super::layout::REF_OFFSET;
-use super::lookup::{Place, Reader, TableReader};
+use super::lookup::{Reader, TableReader};
+use super::place::Place;
 use super::words::ahead;
 use crate::Address;
 

@@ -37,7 +37,7 @@
 //! files must lie on a local one, best `/dev/shm`.
 //!
 //! **Huge pages.** The writer asks the kernel to put the image on huge pages (`MADV_COLLAPSE`, Linux 6.1, `/dev/shm` and other tmpfs). Single lookups
-//! in 19 MiB took 8 % less time so, and to make an image of 64 MiB took 32 to 87 ms instead of 16. (AMD EPYC, two virtual CPUs, 26 November 2026.)
+//! in 19 MiB took 8 % less time so. To make an image of 64 MiB took 32 to 87 ms instead of 16. (AMD EPYC, two virtual CPUs, 26 November 2026.)
 
 mod error;
 mod file;
