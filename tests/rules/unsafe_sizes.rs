@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Files whose arithmetic is inside bounds that were checked before; a comment at each `unsafe` names the check. These are the lookups,
 /// which it would slow down, C's pointers, whose sizes come from C, and the model of a protocol.
-const CHECKED_OTHERWISE: [&str; 8] = [
+const CHECKED_OTHERWISE: [&str; 9] = [
     "lpm/src/image/lookup.rs",
+    "lpm/src/image/place.rs",
     "lpm/src/image/batch/avx2.rs",
     "lpm/src/image/batch/ipv6.rs",
     "lpm/src/image/batch/mod.rs",

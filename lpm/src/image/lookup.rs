@@ -307,7 +307,7 @@ impl<A: Address> TableReader<'_, A> {
     #[inline(always)]
     fn attempt(&self, addr: A, place: Option<Place<'_>>, seen: u32) -> Option<u32> {
         if let Some(place) = place {
-            let value = place.find(&self.reader, seen);
+            let value = place.find(self.reader.words, self.reader.end, seen);
             if value != 0 {
                 return (!self.has_changed()).then_some(value);
             }
@@ -458,7 +458,7 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
         let table = reader.open::<A, false>(id, key_bits)?;
         let place = table.place_of(addr);
         let seen = place.map_or(0, |place| place.seen());
-        value = place.map_or(0, |place| place.find(&reader, seen));
+        value = place.map_or(0, |place| place.find(reader.words, reader.end, seen));
         if value == 0 {
             value = table.find(addr);
         }

@@ -2,7 +2,6 @@
 
 use super::exact::{Hash, Key};
 use super::layout;
-use super::lookup::Reader;
 use super::words::{near, near64};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,8 +30,8 @@ impl Place<'_> {
 
     /// The value of its key in the bucket that `word` leads to; 0 = none.
     #[inline(always)]
-    pub fn find(&self, reader: &Reader<'_>, word: u32) -> u32 {
-        if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= reader.end {
+    pub fn find(&self, words: &[AtomicU32], end: u32, word: u32) -> u32 {
+        if word & layout::REF_NODE == 0 || word & layout::REF_OFFSET >= end {
             return 0;
         }
         let (node, log) = ((word & layout::REF_OFFSET) as usize * 2, layout::kind_of(word));
@@ -40,12 +39,12 @@ impl Place<'_> {
             // SAFETY: the bucket begins before the guard, and none is longer.
             unsafe {
                 if self.is_short {
-                    let entry = near64(reader.words, node + 2 * at);
+                    let entry = near64(words, node + 2 * at);
                     if entry & u64::from(u32::MAX) == self.name[0] {
                         return (entry >> 32) as u32 & layout::VALUE_MAX;
                     }
-                } else if [0, 2].map(|half| near64(reader.words, node + 4 * at + half)) == self.name {
-                    return near(reader.words, node + (4 << log) + at) & layout::VALUE_MAX;
+                } else if [0, 2].map(|half| near64(words, node + 4 * at + half)) == self.name {
+                    return near(words, node + (4 << log) + at) & layout::VALUE_MAX;
                 }
             }
         }

@@ -97,7 +97,7 @@ impl<A: Address> TableReader<'_, A> {
             }
             self.by_root(addrs, values);
             for ((at, place), seen) in keys.iter().flatten().zip(seen) {
-                let value = place.find(&self.reader, seen);
+                let value = place.find(self.reader.words, self.reader.end, seen);
                 if value != 0 {
                     values[*at] = value;
                 } else if place.seen() != seen {
