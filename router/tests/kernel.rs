@@ -77,7 +77,7 @@ fn outputs(line: &Line, cases: &[Case]) -> Vec<Option<Vec<u8>>> {
             from.send(&Frame::new(marker(at)).bytes());
             let end = sent(&[], &hop(&marker(at)));
             // Only what the node forwards is sent to the next hop's address.
-            let next = || to.receive(LONG, |frame| frame[..6] == NEXT_HOP_MAC).expect("a marker");
+            let next = || to.receive(LONG, |frame| frame[..6] == NEXT_HOP_MAC).unwrap();
             let mut first = None;
             loop {
                 let frame = next();
