@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
             exact: exact.unwrap_or_default(),
             reader: *self,
             directory,
-            // The count's last bit becomes one of 32 root bits and more, which no table has.
+            // An odd count sets a bit of the number of root bits, which is 24 at most.
             entry: entry | entry >> 27 & 32,
             fallback: if KEEPS { root[FALLBACK].load(Ordering::Acquire) } else { 0 },
             // Without the instruction all go the long way.
@@ -236,8 +236,8 @@ type Palette = [AtomicU32; layout::PALETTE];
 #[derive(Debug, Clone, Copy)]
 pub struct TableReader<'a, A> {
     pub(super) reader: Reader<'a>,
-    /// The table's entry in the directory, and what was there when this was made. While a fallback changed, it is one that never will be there:
-    /// a root of so many bits.
+    /// The table's entry in the directory, and what was there when this was made. If the fallback was changing then, this has a bit that no
+    /// entry has: each lookup takes the table once more.
     directory: &'a AtomicU64,
     entry: u64,
     /// The value of the prefix of length 0; 0 = none.

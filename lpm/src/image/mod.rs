@@ -258,8 +258,8 @@ impl<M: Memory, G: Grace> Image<M, G> {
         Ok(())
     }
 
-    /// The directory leads to the root of `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is done with
-    /// the nodes that the word leads to. Nodes of a pool of their own are freed by their chunks all the same.
+    /// The directory leads to the root of `word` for table `id`, whatever was stored there. When the table is replaced, whatever by, nothing is
+    /// done with the nodes that the word leads to. Nodes of a pool of their own are freed by their chunks all the same.
     pub(crate) fn abandon(&mut self, id: u32, word: u32, pool: PoolId) {
         words::swing(self.memory.words(), id, word);
         if pool == PoolId::SHARED {

@@ -186,8 +186,8 @@ impl Writer<'_> {
         table: &mut Table<A>,
         wanted: &[(Prefix<A>, Option<u32>)],
     ) -> Result<(), trieline_lpm::Error> {
-        // First what comes, then the default route, then what goes: no address meets the default route of another state. All at once, they
-        // would have the whole table built again.
+        // First routes that come or change, then the default route, then routes that go: no address meets the default route of another state.
+        // In one change, they would have the whole table built again.
         let (defaults, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|(prefix, _)| prefix.len() == 0);
         let (some, gone): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, value)| value.is_some());
         for batch in some.chunks(BATCH).chain(defaults.chunks(1)).chain(gone.chunks(BATCH)) {
