@@ -261,12 +261,11 @@ impl<A: Address> TableReader<'_, A> {
         if self.exact.has_any() {
             return self.lookup_exact(addr);
         }
-        let value = self.find(addr);
-        if self.has_changed() {
-            return again(self.reader.words, self.id, self.key_bits, addr);
-        }
-        // It costs less than a branch that depends on the address.
-        let value = select_unpredictable(value != 0, value, self.fallback);
+        let value = match self.find_near(addr) {
+            // It costs less than a branch that depends on the address.
+            Some(value) if !self.has_changed() => select_unpredictable(value != 0, value, self.fallback),
+            _ => self.lookup_far(addr),
+        };
         (value != 0).then_some(value)
     }
 
@@ -280,10 +279,22 @@ impl<A: Address> TableReader<'_, A> {
         if value == 0 {
             value = self.fallback();
             if self.has_changed() {
-                return again(self.reader.words, self.id, self.key_bits, addr);
+                value = again(self.reader.words, self.id, self.key_bits, addr);
             }
         }
         (value != 0).then_some(value)
+    }
+
+    /// [`TableReader::lookup`] where the nearest nodes do not suffice, or the table has changed.
+    // Apart, and once, so that the loop around a lookup keeps what it needs in registers.
+    #[cold]
+    #[inline(never)]
+    fn lookup_far(&self, addr: A) -> u32 {
+        let value = self.find(addr);
+        if self.has_changed() {
+            return again(self.reader.words, self.id, self.key_bits, addr);
+        }
+        if value != 0 { value } else { self.fallback }
     }
 
     /// [`TableReader::lookup`] in a table with a hash table.
@@ -292,8 +303,7 @@ impl<A: Address> TableReader<'_, A> {
     fn lookup_exact(self, addr: A) -> Option<u32> {
         let place = self.place_of(addr);
         let value = self.attempt(addr, place, place.map_or(0, |place| place.seen()));
-        let value =
-            value.unwrap_or_else(|| again(self.reader.words, self.id, self.key_bits, addr).unwrap_or(0));
+        let value = value.unwrap_or_else(|| again(self.reader.words, self.id, self.key_bits, addr));
         (value != 0).then_some(value)
     }
 
@@ -325,11 +335,20 @@ impl<A: Address> TableReader<'_, A> {
     /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
+        self.find_near(addr).unwrap_or_else(|| {
+            let entry = self.root(addr).load(Ordering::Acquire);
+            walk4(self.reader.words, self.palette, entry, (addr.word_at(0) >> 32) as u32, self.bits)
+        })
+    }
+
+    /// As [`TableReader::find`]; None: an IPv4 address that takes more than the nearest nodes.
+    #[inline(always)]
+    fn find_near(&self, addr: A) -> Option<u32> {
         if A::FAMILY == 4 {
-            return self.find4((addr.word_at(0) >> 32) as u32);
+            return self.near4((addr.word_at(0) >> 32) as u32);
         }
         let entry = self.root(addr).load(Ordering::Acquire);
-        self.find8(entry, addr)
+        Some(self.find8(entry, addr))
     }
 
     /// The root's word for `addr`.
@@ -350,37 +369,36 @@ impl<A: Address> TableReader<'_, A> {
     /// IPv4 in few instructions, so that many lookups overlap: the root and one bitmap node, which is where nearly every lookup
     /// ends.
     #[inline(always)]
-    fn find4(&self, addr: u32) -> u32 {
+    fn near4(&self, addr: u32) -> Option<u32> {
         // By shifts to the left, so that the number of bits is the count as it stands in memory. `32 - bits` is computed in an 8-bit
         // register, whose other bits are kept. They are those of the lookup before, so that this one then waits for its answer.
-        let slot = (u64::from(addr) << self.bits >> 32) as usize;
-        let mut entry = self.slot(slot).load(Ordering::Acquire);
+        let shifted = u64::from(addr) << self.bits;
+        let entry = self.slot((shifted >> 32) as usize).load(Ordering::Acquire);
         if entry & layout::REF_NODE == 0 {
-            return entry;
+            return Some(entry);
         }
-        let (words, node, mut depth) = (self.reader.words, entry << 3, self.bits);
+        let (words, node) = (self.reader.words, entry << 3);
         if node < self.near_end {
             // SAFETY: the node begins before the guard, and none that begins there is longer than that. The processor has the
             // instruction.
             unsafe {
                 let node = words.get_unchecked(node as usize / 4..);
                 // A shift takes no more than six bits: the slot's.
-                let starts = near64(node, 0).wrapping_shl(!(addr << depth >> 26));
+                let starts = near64(node, 0).wrapping_shl(!(shifted as u32 >> 26));
                 let run = words::popcount(starts);
                 let kind = entry >> layout::REF_KIND_SHIFT;
                 if kind == LEAF6_REF {
-                    return self.palette[near_code::<CODES6>(node, 0, run)].load(Ordering::Acquire);
+                    return Some(self.palette[near_code::<CODES6>(node, 0, run)].load(Ordering::Acquire));
                 }
                 if kind == NODE6_REF {
-                    entry = near(node, run + 1);
+                    let entry = near(node, run + 1);
                     if entry & layout::REF_NODE == 0 {
-                        return entry;
+                        return Some(entry);
                     }
-                    depth += u32::from(layout::NODE6.stride);
                 }
             }
         }
-        walk4(words, self.palette, entry, addr, depth)
+        None
     }
 
     /// Other keys from the root's `entry` on: bitmap nodes one after another, as long as the key's first 64 bits last.
@@ -450,12 +468,14 @@ const LEAF6_REF: u32 = layout::node_ref(layout::LEAF6, 0) >> layout::REF_KIND_SH
 /// Looks up once more, while the table is replaced, its default route changes, or a key comes to where this one is hashed to.
 #[cold]
 #[inline(never)]
-fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Option<u32> {
+fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> u32 {
     let reader = Reader::checked(words);
     let mut value = 0;
     for _ in 0..TRIES {
-        let entry = words::entry(words, id)?.load(Ordering::Acquire);
-        let table = reader.open::<A, false>(id, key_bits)?;
+        let Some(entry) = words::entry(words, id).map(|entry| entry.load(Ordering::Acquire)) else {
+            return 0;
+        };
+        let Some(table) = reader.open::<A, false>(id, key_bits) else { return 0 };
         let place = table.place_of(addr);
         let seen = place.map_or(0, |place| place.seen());
         value = place.map_or(0, |place| place.find(reader.words, reader.end, seen));
@@ -471,7 +491,7 @@ fn again<A: Address>(words: &[AtomicU32], id: u32, key_bits: u16, addr: A) -> Op
             break;
         }
     }
-    (value != 0).then_some(value)
+    value
 }
 
 // Cold, and with few plain arguments, so that the loop around a lookup keeps what it needs in registers.
