@@ -1,4 +1,4 @@
-//! Many lookups at once: in stages, so that the processor waits for many loads at a time. IPv4 takes AVX2.
+//! Many lookups at once: in stages, so that the processor waits for many loads at a time. They take AVX2.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx2;
