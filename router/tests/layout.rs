@@ -164,6 +164,8 @@ fn the_version_grows_with_the_layout() {
         let (key, value, entries) = (map.key_size(), map.value_size(), map.max_entries());
         format!("map {name}: {kind:?}, key {key}, value {value}, entries {entries}")
     });
+    // Their order in the object depends on where the program names them first.
+    let maps = maps.collect::<std::collections::BTreeSet<_>>();
     let btf = Btf::from_path(self::object()).unwrap();
     let structs = SHARED.iter().map(|name| {
         let (size, members) = members(&btf, name);

@@ -150,12 +150,19 @@ TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 id, __u64 entry, __u32 addr)
 			 tl_walk4(base, tl_word, tl_root4(base, tl_word, addr), addr));
 }
 
+TL_APART(tl_try4, __u32 id, __u64 entry, __u32 addr)
+{
+	TL_APART_BASE;
+
+	return tl_answer4(base, id, entry, addr);
+}
+
 TL_APART(tl_again4, __u32 id, __u32 addr)
 {
 	TL_APART_BASE;
 	__u64 entry;
 
-	return TL_AGAIN(base, id, entry, tl_answer4(base, id, entry, addr));
+	return TL_AGAIN(base, id, entry, TL_CALL(tl_try4, base, id, entry, addr));
 }
 
 /* Longest match of an IPv4 address in table `id`. */
@@ -172,12 +179,19 @@ TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 id, __u64 entry, __u64 hi, __u6
 			 tl_walk6(base, tl_word, tl_root(base, tl_word, hi), hi, lo));
 }
 
+TL_APART(tl_try6, __u32 id, __u64 entry, __u64 hi, __u64 lo)
+{
+	TL_APART_BASE;
+
+	return tl_answer6(base, id, entry, hi, lo);
+}
+
 TL_APART(tl_again6, __u32 id, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;
 	__u64 entry;
 
-	return TL_AGAIN(base, id, entry, tl_answer6(base, id, entry, hi, lo));
+	return TL_AGAIN(base, id, entry, TL_CALL(tl_try6, base, id, entry, hi, lo));
 }
 
 /* Longest match of an IPv6 address in table `id`. */

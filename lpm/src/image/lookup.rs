@@ -335,10 +335,11 @@ impl<A: Address> TableReader<'_, A> {
     /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
-        self.find_near(addr).unwrap_or_else(|| {
-            let entry = self.root(addr).load(Ordering::Acquire);
-            walk4(self.reader.words, self.palette, entry, (addr.word_at(0) >> 32) as u32, self.bits)
-        })
+        if let Some(value) = self.find_near(addr) {
+            return value;
+        }
+        let entry = self.root(addr).load(Ordering::Acquire);
+        walk4(self.reader.words, self.palette, entry, (addr.word_at(0) >> 32) as u32, self.bits)
     }
 
     /// As [`TableReader::find`]; None: an IPv4 address that takes more than the nearest nodes.

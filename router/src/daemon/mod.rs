@@ -37,6 +37,7 @@ use config::Pending;
 pub use config::{AUDIT_RATE, AUDIT_RATE_MOST, Config};
 pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
+use follow::Source;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket::Listener;
 use standing::Standing;
@@ -231,13 +232,29 @@ impl Daemon {
         if let Err(error) = instance.sweep() {
             tracing::warn!(%error, "cannot remove files of network namespaces that are gone; trielined goes on");
         }
-        let mut dataplane = Dataplane::open(options).inspect_err(|_| {
+        let (mut dumps, mut counts) = (Netlink::route()?, Counts::default());
+        // The verifier takes longer than the dump of a full table. Each has a CPU of its own if there are two.
+        let (opened, dumped) = std::thread::scope(|scope| {
+            let load = || Dataplane::open(options);
+            let loading = std::thread::Builder::new().name("load".into()).spawn_scoped(scope, load);
+            let (events, requests, dumps) = (&mut events, &mut requests, &mut dumps);
+            let dumped =
+                Source { events, requests, dumps, mirror: &mut mirror, counts: &mut counts }.dump_first();
+            let opened = match loading {
+                Ok(loading) => loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No more threads.
+                Err(_) => load(),
+            };
+            (opened, dumped)
+        });
+        let mut dataplane = opened.inspect_err(|_| {
             // It is empty only if this start has made it.
             let _ = std::fs::remove_dir(instance.pins());
         })?;
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
+            dumped?;
             let mut ports = Ports::new(config.devices.clone(), config.mode, &dataplane)?;
             // The pins forward by tables that only a daemon follows: trielined starts without a missing device.
             for dev in ports.missing(&mirror.kernel) {
@@ -306,7 +323,7 @@ impl Daemon {
             features,
             probes,
             requests,
-            dumps: Netlink::route()?,
+            dumps,
             dataplane,
             drops,
             mirror,
@@ -319,7 +336,7 @@ impl Daemon {
             clients: Vec::new(),
             audit,
             accept_after: now,
-            counts: Counts::default(),
+            counts,
             limits: config,
             ticked: now,
             poll_at: now,
@@ -342,7 +359,7 @@ impl Daemon {
     }
 
     /// Attached first: many drivers take redirected frames only while a program is attached. A new device's packets pass until its
-    /// port is set. Then the first dump, tables, ports.
+    /// port is set. Then tables, ports.
     fn take_over(&mut self) -> Result<(), Error> {
         let kernel = &mut self.mirror.kernel;
         kernel.settings.tenants.apply(&mut kernel.links);
@@ -356,15 +373,17 @@ impl Daemon {
         self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
         self.ports.freeze(&self.mirror.kernel, &mut self.dataplane)?;
-        self.mirror.resync.lose_routes();
+        self.read_changes(BATCH)?;
         for _ in 0..ATTEMPTS {
-            self.resync()?;
-            if !self.mirror.resync.is_interrupted() {
+            if !self.mirror.resync.needs_round() {
                 break;
             }
+            self.resync()?;
+            self.read_changes(BATCH)?;
         }
-        self.read_changes(BATCH)?;
+        let built = Instant::now();
         self.publish();
+        self.counts.status.build_ms = milliseconds(built.elapsed());
         let tables = self.tables();
         if self.ports.set(
             &self.mirror.kernel,

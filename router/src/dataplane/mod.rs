@@ -239,7 +239,12 @@ impl Dataplane {
             rules: Rules::new(maps::rules(&take(pins::RULES)?)?, grace.clone()),
             own: LocalAddrs::new(maps::local_addrs(&take(pins::LOCAL_ADDRS)?)?),
             filters: Filters::new(filters, grace.clone()),
-            sid_hooks: SidHooks::new(take(pins::SID_HOOKS)?, take(pins::SID_HOOK_PROGRAMS)?, grace.clone()),
+            sid_hooks: SidHooks::new(
+                take(pins::SID_HOOKS)?,
+                take(pins::SID_HOOK_PROGRAMS)?,
+                grace.clone(),
+                pinned.is_some(),
+            ),
             csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
             ports: maps::ports(&take(pins::PORTS)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,

@@ -14,6 +14,7 @@
 #define TRIELINE_FILTER_BPF_H
 
 #include "xdp/headers.bpf.h"
+#include "xdp/lookup.bpf.h"
 
 #define TL_NO_PORT 0x10000
 
@@ -107,10 +108,8 @@ TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet 
 		return 0;
 	if (filter->ranges && !tl_in_ranges(filter, p->port))
 		return 0;
-	/* The lookups that are functions of their own: a verifier looks at each once, and one frame less is
-	 * on the stack. */
-	return p->ipv6 ? TL_CALL(tl_again6, TL_IMAGE, filter->table6, address[0], address[1])
-		       : TL_CALL(tl_again4, TL_IMAGE, filter->table4, address[1]);
+	return p->ipv6 ? tl_table6(filter->table6, address[0], address[1])
+		       : tl_table4(filter->table4, address[1]);
 }
 
 /* Notes for captures which filter drops or passes the packet. */

@@ -145,6 +145,11 @@ impl Resync {
         self.v4.is_dumping() || self.v6.is_dumping()
     }
 
+    /// Whether anything has to be dumped.
+    pub fn needs_round(&self) -> bool {
+        self.v4.needs_dump() || self.v6.needs_dump() || self.is_interrupted()
+    }
+
     /// Whether changes interrupted the last dump of routes or of next hop objects, so that another round is needed.
     pub fn is_interrupted(&self) -> bool {
         self.v4.is_interrupted() || self.v6.is_interrupted() || self.objects

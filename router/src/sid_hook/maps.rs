@@ -84,9 +84,9 @@ impl SidHooks {
     /// SID hooks there can be.
     pub const MAX: u32 = tl_limits::TL_SID_HOOKS.0;
 
-    /// A predecessor may have freed something just before it ended.
-    pub(crate) fn new(map: OwnedFd, programs: OwnedFd, grace: ReaderGrace) -> Self {
-        Self { map, programs, grace, freed: true }
+    /// `inherited`: a predecessor may have freed something just before it ended.
+    pub(crate) fn new(map: OwnedFd, programs: OwnedFd, grace: ReaderGrace, inherited: bool) -> Self {
+        Self { map, programs, grace, freed: inherited }
     }
 
     /// Waits until no XDP program that runs has found what was freed.
@@ -123,7 +123,7 @@ impl SidHooks {
             sys::map_shape(map.as_fd()).is_ok_and(|shape| (shape.key, shape.value) == (key, value))
         };
         let is_known = has(&map, 16, size_of::<tl_sid_hook>() as u32) && has(&programs, 4, 4);
-        is_known.then(|| Self::new(map, programs, grace))
+        is_known.then(|| Self::new(map, programs, grace, true))
     }
 
     /// Whether there is a program in a place.

@@ -114,6 +114,20 @@ TL_INLINE __u32 tl_route6(__u32 lookup, const struct in6_addr *source, const str
 	return tl_lookup6(TL_IMAGE, lookup, TL_BE64(destination->hi), TL_BE64(destination->lo));
 }
 
+/* The value of a destination by a lookup id, found apart. */
+TL_INLINE __u32 tl_lookup_value4(__u32 lookup, __be32 source, __be32 destination)
+{
+	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY)
+		   ? tl_rules4(lookup, TL_BE32(source), TL_BE32(destination))
+		   : tl_table4(lookup, TL_BE32(destination));
+}
+
+TL_INLINE __u32 tl_lookup_value6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
+{
+	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY) ? tl_rules6(lookup, from_hi, from_lo, to_hi, to_lo)
+						      : tl_table6(lookup, to_hi, to_lo);
+}
+
 /* An action, read by one load, so that kind and adjacency belong together. */
 TL_INLINE __u64 tl_action_word(__u32 value)
 {
@@ -165,15 +179,13 @@ TL_INLINE __u64 tl_vrf_action(__u32 value)
  */
 __attribute__((noinline)) __u64 tl_vrf_lookup4(__u32 lookup, __be32 source, __be32 destination)
 {
-	return tl_vrf_action(tl_route4(lookup, source, destination));
+	return tl_vrf_action(tl_lookup_value4(lookup, source, destination));
 }
 
 __attribute__((noinline)) __u64 tl_vrf_lookup6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi,
 					       __u64 to_lo)
 {
-	return tl_vrf_action(TL_UNLIKELY(lookup & TL_LOOKUP_POLICY)
-				 ? tl_rules6(lookup, from_hi, from_lo, to_hi, to_lo)
-				 : tl_table6(lookup, to_hi, to_lo));
+	return tl_vrf_action(tl_lookup_value6(lookup, from_hi, from_lo, to_hi, to_lo));
 }
 
 /* The action of a value, or of the one that it leads to by another lookup id. */
@@ -237,20 +249,6 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 lookup, __be32 source, __be
 		return !way;
 	}
 	return 0;
-}
-
-/* The value of a destination by a lookup id, found apart. */
-TL_INLINE __u64 tl_lookup_value4(__u32 lookup, __be32 source, __be32 destination)
-{
-	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY)
-		   ? tl_rules4(lookup, TL_BE32(source), TL_BE32(destination))
-		   : tl_table4(lookup, TL_BE32(destination));
-}
-
-TL_INLINE __u64 tl_lookup_value6(__u32 lookup, __u64 from_hi, __u64 from_lo, __u64 to_hi, __u64 to_lo)
-{
-	return TL_UNLIKELY(lookup & TL_LOOKUP_POLICY) ? tl_rules6(lookup, from_hi, from_lo, to_hi, to_lo)
-						      : tl_table6(lookup, to_hi, to_lo);
 }
 
 /* The action of a destination that the packet did not come in with: inside, or the next segment. Not a

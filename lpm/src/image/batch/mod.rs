@@ -1,7 +1,7 @@
 //! Many lookups at once: in stages, so that the processor waits for many loads at a time. They take AVX2.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod avx2;
+mod ipv4;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod ipv6;
 
@@ -60,7 +60,7 @@ impl<A: Address> TableReader<'_, A> {
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
         match A::FAMILY {
             // SAFETY: the processor has what they take.
-            4 if self.has_batch() => return unsafe { avx2::batch4(self, addrs, values) },
+            4 if self.has_batch() => return unsafe { ipv4::batch4(self, addrs, values) },
             // SAFETY: the same.
             6 if self.has_batch() => return unsafe { ipv6::batch6(self, addrs, values) },
             _ => (),
