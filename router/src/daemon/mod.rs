@@ -308,10 +308,6 @@ impl Daemon {
                 return Err(undo(error));
             }
         };
-        let drops = Drops::start(dataplane.pins(), dataplane.grace());
-        if let Some(why) = drops.unknown() {
-            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
-        }
         let now = Instant::now();
         let audit = Audit::new(config.audit_rate)?;
         let mut daemon = Self {
@@ -325,7 +321,7 @@ impl Daemon {
             requests,
             dumps,
             dataplane,
-            drops,
+            drops: Drops::default(),
             mirror,
             publisher,
             ports,
@@ -349,7 +345,17 @@ impl Daemon {
             standing: Standing::default(),
             csids: None,
         };
-        match daemon.take_over() {
+        let (pins, grace) = (daemon.dataplane.pins().to_owned(), daemon.dataplane.grace());
+        let start_drops = || Drops::start(&pins, grace.clone());
+        let taken = std::thread::scope(|scope| {
+            let starting = std::thread::Builder::new().name("drops".into()).spawn_scoped(scope, start_drops);
+            daemon.take_over(|| match starting {
+                Ok(starting) => starting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No more threads.
+                Err(_) => start_drops(),
+            })
+        });
+        match taken {
             Ok(()) => Ok(daemon),
             Err(error) => {
                 drop(daemon);
@@ -359,8 +365,8 @@ impl Daemon {
     }
 
     /// Attached first: many drivers take redirected frames only while a program is attached. A new device's packets pass until its
-    /// port is set. Then tables, ports.
-    fn take_over(&mut self) -> Result<(), Error> {
+    /// port is set. Then tables, ports. `drops` are pinned where the maps are pinned so far.
+    fn take_over(&mut self, drops: impl FnOnce() -> Drops) -> Result<(), Error> {
         let kernel = &mut self.mirror.kernel;
         kernel.settings.tenants.apply(&mut kernel.links);
         for name in kernel.settings.tenants.missing(&kernel.links) {
@@ -394,6 +400,10 @@ impl Daemon {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
         self.begin_heartbeat()?;
+        self.drops = drops();
+        if let Some(why) = self.drops.unknown() {
+            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
+        }
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);

@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
@@ -197,8 +198,16 @@ impl Dataplane {
             None => create_image(options)?,
         };
         let hash_key = pinned.map(|instance| instance.hash_key).or(hash_key).unwrap_or_else(random);
-        let Loaded { mut maps, program, beat } =
-            load(options, &image, hash_key, pinned.is_some().then_some(&[]))?;
+        // The first grace period, which takes some 16 ms, passes meanwhile.
+        let (loaded, grace) = std::thread::scope(|scope| {
+            let grace = std::thread::Builder::new().spawn_scoped(scope, ReaderGrace::new);
+            let loaded = load(options, &image, hash_key, pinned.is_some().then_some(&[]));
+            let joined = |thread: ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            (loaded, grace.map_or_else(|_| ReaderGrace::new(), joined))
+        });
+        let Loaded { mut maps, program, beat } = loaded?;
         if pinned.is_none() {
             let fail = |e| Error::kernel("cannot pin the maps", e);
             sys::pin(image.fd(), &pin_dir.join(pins::IMAGE)).map_err(fail)?;
@@ -218,7 +227,7 @@ impl Dataplane {
                 },
             )?;
         }
-        let grace = ReaderGrace::new()?;
+        let grace = grace?;
         let mut take = |name| maps.take(name);
         let filters =
             FilterMaps::new(&take(pins::FILTERS)?, &take(pins::FILTER_LISTS)?, take(pins::FILTER_COUNTERS)?)?;
@@ -238,7 +247,7 @@ impl Dataplane {
             ),
             rules: Rules::new(maps::rules(&take(pins::RULES)?)?, grace.clone()),
             own: LocalAddrs::new(maps::local_addrs(&take(pins::LOCAL_ADDRS)?)?),
-            filters: Filters::new(filters, grace.clone()),
+            filters: Filters::new(filters, grace.clone(), pinned.is_some()),
             sid_hooks: SidHooks::new(
                 take(pins::SID_HOOKS)?,
                 take(pins::SID_HOOK_PROGRAMS)?,

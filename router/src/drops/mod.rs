@@ -23,7 +23,7 @@ use slots::Slots;
 use trieline_bpf::ReaderGrace;
 
 /// The owner's half: it attaches the programs, says whose packets count, and gives each output device its counters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Drops {
     counting: Option<Counting>,
     /// Why some program does not count.

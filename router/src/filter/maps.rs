@@ -175,6 +175,8 @@ fn fail(error: io::Error) -> Error {
 pub struct Filters {
     maps: FilterMaps,
     grace: ReaderGrace,
+    /// Packets may be under way that meet filters of before.
+    met: bool,
 }
 
 impl Filters {
@@ -187,8 +189,9 @@ impl Filters {
     /// The list that ports ask.
     pub const PORTS: u32 = tl_filter_list::TL_LIST_PORTS.0;
 
-    pub(crate) fn new(maps: FilterMaps, grace: ReaderGrace) -> Self {
-        Self { maps, grace }
+    /// `inherited`: a predecessor may have taken filters out just before it ended.
+    pub(crate) fn new(maps: FilterMaps, grace: ReaderGrace, inherited: bool) -> Self {
+        Self { maps, grace, met: inherited }
     }
 
     /// The filters of a list, in order; also those that an earlier owner set.
@@ -199,8 +202,8 @@ impl Filters {
     /// Makes the lists be these, each for all packets at once; further lists become empty. List 0 is that of the ports that have
     /// [`crate::PortFlags::filter`].
     ///
-    /// Waits for a grace period (some 20 ms): when this returns, no packet meets a filter of before. Then tables and counters that
-    /// only those had may be used otherwise. On an error nothing has changed.
+    /// When this returns, no packet meets a filter of before: if there were any, it waits for a grace period (some 20 ms). Then tables and
+    /// counters that only those had may be used otherwise. On an error nothing has changed.
     pub fn set(&mut self, lists: &[Vec<Filter>]) -> Result<()> {
         let total: usize = lists.iter().map(Vec::len).sum();
         if total > Self::MAX || lists.len() > LISTS as usize {
@@ -212,6 +215,7 @@ impl Filters {
         let records = lists.iter().flatten().map(Filter::encode).collect::<Result<Vec<_>>>()?;
         // The half that no list leads to.
         let used = (0..LISTS).map(|list| self.maps.span(list)).find(|(_, count)| *count > 0);
+        self.met |= used.is_some();
         let mut at = if used.is_some_and(|(first, _)| first < FILTERS) { FILTERS } else { 0 };
         for (record, to) in records.into_iter().zip(at..) {
             self.maps.write(to, record);
@@ -225,8 +229,10 @@ impl Filters {
             word.store(u64::from(at | (list.len() as u32) << 16 | upper), Ordering::Release);
             at += list.len() as u32;
         }
-        let ticket = self.grace.begin();
-        self.grace.wait(ticket);
+        if std::mem::take(&mut self.met) {
+            let ticket = self.grace.begin();
+            self.grace.wait(ticket);
+        }
         Ok(())
     }
 
