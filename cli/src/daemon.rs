@@ -281,8 +281,8 @@ fn configuration(cli: &Cli) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// While a process has one thread, the kernel enlarges its table of descriptors at once; later it waits for a grace period of RCU each
-/// time, at start for 10 to 20 ms.
+/// While a process has one thread, the kernel enlarges its table of descriptors at once. Later it waits for a grace period of RCU each
+/// time: at start that would take 10 to 20 ms.
 fn make_room_for_descriptors() {
     // Closed again; the room stays. A low limit of open files refuses it, which costs that time only.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 255));

@@ -15,7 +15,7 @@
  *
  * For the verifier: no helper is called, and nothing but the image and `key` is read. Every loop has a
  * constant bound, also in a damaged image. The common ways are inlined; what a lookup does when the default
- * route changes beside it is a function of its own, verified once.
+ * route changes beside it are functions of their own, verified once.
  */
 #ifndef TRIELINE_LPM_H
 #define TRIELINE_LPM_H

@@ -290,7 +290,7 @@ impl<A: Address> TableReader<'_, A> {
     #[cold]
     #[inline(never)]
     fn lookup_far(&self, addr: A) -> u32 {
-        let value = self.find(addr);
+        let value = if A::FAMILY == 4 { self.find_far(addr) } else { self.find(addr) };
         if self.has_changed() {
             return again(self.reader.words, self.id, self.key_bits, addr);
         }
@@ -335,9 +335,12 @@ impl<A: Address> TableReader<'_, A> {
     /// Longest match among the prefixes of 1 bit and more that stand below the root; 0 = none.
     #[inline(always)]
     fn find(&self, addr: A) -> u32 {
-        if let Some(value) = self.find_near(addr) {
-            return value;
-        }
+        if let Some(value) = self.find_near(addr) { value } else { self.find_far(addr) }
+    }
+
+    /// As [`TableReader::find`], an IPv4 address from the root on, whatever it takes.
+    #[inline(always)]
+    fn find_far(&self, addr: A) -> u32 {
         let entry = self.root(addr).load(Ordering::Acquire);
         walk4(self.reader.words, self.palette, entry, (addr.word_at(0) >> 32) as u32, self.bits)
     }

@@ -1,82 +1,13 @@
 //! The daemon follows the kernel's changes: it reads them, dumps what may differ from the kernel, and makes packets meet them.
 
+use super::source::{Source, milliseconds};
 use super::work::Work;
-use super::{BATCH, Counts, Daemon, Error, TICK, milliseconds};
-use crate::kernel::socket::{self, Netlink, Received};
+use super::{BATCH, Daemon, Error, TICK};
+use crate::kernel::socket;
 use crate::rib::dump::Dump;
-use crate::rib::mirror::Mirror;
-use crate::rib::resync::SyncState;
 use crate::rib::table::Ip;
 use crate::srv6::steps;
 use std::time::{Duration, Instant};
-
-/// The kernel's side of the daemon: the sockets, and what they told.
-pub(super) struct Source<'a> {
-    pub(super) events: &'a mut Netlink,
-    pub(super) requests: &'a mut Netlink,
-    pub(super) dumps: &'a mut Netlink,
-    pub(super) mirror: &'a mut Mirror,
-    pub(super) counts: &'a mut Counts,
-}
-
-impl Source<'_> {
-    /// Reads queued changes: all of them, or as many as the time allows. Whether all.
-    fn read_changes(&mut self, limit: Duration) -> Result<bool, Error> {
-        let (begun, messages) = (Instant::now(), self.counts.status.messages);
-        let all = loop {
-            let (mirror, counts) = (&mut *self.mirror, &mut *self.counts);
-            let received = self.events.changes(64, |message| {
-                counts.status.messages += 1;
-                mirror.apply(message);
-            })?;
-            if received == Received::Overrun {
-                self.counts.overruns += 1;
-                tracing::warn!("netlink receive buffer overrun (ENOBUFS); resyncing with a full dump");
-                // From the overrun until the queue is empty the kernel drops every change, and reports it only once. Messages still in the
-                // queue are older than the dump.
-                let drained = Instant::now();
-                while self.events.changes(64, |_| {})? != Received::All && drained.elapsed() < TICK {}
-                self.mirror.resync.lose_routes();
-                self.mirror.dump_kernel_state(self.requests)?;
-            }
-            if received == Received::All || begun.elapsed() > limit {
-                break received == Received::All;
-            }
-        };
-        if self.counts.status.messages != messages {
-            self.mirror.resync.note_changes(Instant::now());
-        }
-        Ok(all)
-    }
-
-    /// Dumps all routes for the first time, as [`Daemon::resync`] does later. Nothing else has to be done meanwhile.
-    pub(super) fn dump_first(&mut self) -> Result<(), Error> {
-        let begun = Instant::now();
-        self.counts.resyncs += 1;
-        self.mirror.resync.lose_routes();
-        self.read_changes(TICK)?;
-        self.mirror.dump_objects(self.requests)?;
-        let mut dump = self.mirror.begin_ipv4(self.dumps)?;
-        while dump.go_on(&mut self.mirror.nhgs, self.dumps)? {}
-        if !self.read_changes(TICK)? {
-            self.mirror.resync.v4.lose();
-        }
-        self.mirror.adopt_ipv4(dump);
-        let mut dump = self.mirror.begin_ipv6(self.dumps)?;
-        while dump.go_on(&mut self.mirror.nhgs, self.dumps)? {}
-        if !self.read_changes(TICK)? {
-            self.mirror.resync.v6.lose();
-        }
-        self.mirror.adopt_ipv6(dump);
-        let interrupted = [self.mirror.resync.v4, self.mirror.resync.v6].map(SyncState::is_interrupted);
-        self.counts.status.interrupted += interrupted.map(u64::from).iter().sum::<u64>();
-        let took = begun.elapsed();
-        self.counts.status.dump_ms = milliseconds(took);
-        self.counts.status.routes = self.mirror.routes();
-        self.mirror.resync.end_round(took, Instant::now());
-        Ok(())
-    }
-}
 
 impl Daemon {
     /// Reads queued changes: all of them, or as many as the time allows. Whether all.

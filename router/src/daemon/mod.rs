@@ -11,6 +11,7 @@ pub mod rehearsal;
 mod reload;
 mod serve;
 mod socket;
+mod source;
 mod standing;
 mod start_check;
 mod state;
@@ -37,15 +38,16 @@ use config::Pending;
 pub use config::{AUDIT_RATE, AUDIT_RATE_MOST, Config};
 pub use error::Error;
 use error::{DETACHED, is_out_of_memory};
-use follow::Source;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket::Listener;
+use source::{Counts, Source, milliseconds};
 use standing::Standing;
 use start_check::check_at_start;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use work::{Audit, Work};
 
@@ -88,14 +90,6 @@ pub trait ControlSource {
     fn alive(&mut self) {}
     /// Called once a second with the daemon's state in one line.
     fn state(&mut self, _state: String) {}
-}
-
-/// Counts for `node status`.
-#[derive(Debug, Default)]
-struct Counts {
-    status: MirrorStatus,
-    overruns: u64,
-    resyncs: u64,
 }
 
 /// A running daemon.
@@ -234,19 +228,20 @@ impl Daemon {
         }
         let (mut dumps, mut counts) = (Netlink::route()?, Counts::default());
         // The verifier takes longer than the dump of a full table. Each has a CPU of its own if there are two.
-        let (opened, dumped) = std::thread::scope(|scope| {
-            let load = || Dataplane::open(options);
-            let loading = std::thread::Builder::new().name("load".into()).spawn_scoped(scope, load);
+        let mut dump = || {
             let (events, requests, dumps) = (&mut events, &mut requests, &mut dumps);
-            let dumped =
-                Source { events, requests, dumps, mirror: &mut mirror, counts: &mut counts }.dump_first();
-            let opened = match loading {
-                Ok(loading) => loading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // No more threads.
-                Err(_) => load(),
+            Source { events, requests, dumps, mirror: &mut mirror, counts: &mut counts }.dump_first()
+        };
+        let (opened, dumped) = std::thread::scope(|scope| {
+            let dumping = std::thread::Builder::new().name("dump".into()).spawn_scoped(scope, &mut dump);
+            let opened = Dataplane::open(options);
+            let joined = |dumping: ScopedJoinHandle<'_, _>| {
+                dumping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            (opened, dumped)
+            (opened, dumping.map(joined))
         });
+        // No more threads: one after the other.
+        let dumped = dumped.unwrap_or_else(|_| dump());
         let mut dataplane = opened.inspect_err(|_| {
             // It is empty only if this start has made it.
             let _ = std::fs::remove_dir(instance.pins());
@@ -365,7 +360,7 @@ impl Daemon {
     }
 
     /// Attached first: many drivers take redirected frames only while a program is attached. A new device's packets pass until its
-    /// port is set. Then tables, ports. `drops` are pinned where the maps are pinned so far.
+    /// port is set. Then tables, ports. `drops` waits for the counters of drops, which must be pinned before the pins change places.
     fn take_over(&mut self, drops: impl FnOnce() -> Drops) -> Result<(), Error> {
         let kernel = &mut self.mirror.kernel;
         kernel.settings.tenants.apply(&mut kernel.links);
@@ -379,7 +374,14 @@ impl Daemon {
         self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
         self.ports.freeze(&self.mirror.kernel, &mut self.dataplane)?;
-        self.read_changes(BATCH)?;
+        self.drops = drops();
+        if let Some(why) = self.drops.unknown() {
+            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
+        }
+        self.follow_drops();
+        if !self.read_changes(TICK)? {
+            self.mirror.resync.lose_routes();
+        }
         for _ in 0..ATTEMPTS {
             if !self.mirror.resync.needs_round() {
                 break;
@@ -389,7 +391,10 @@ impl Daemon {
         }
         let built = Instant::now();
         self.publish();
-        self.counts.status.build_ms = milliseconds(built.elapsed());
+        // Else the round has built the tables.
+        if self.counts.resyncs == 1 {
+            self.counts.status.build_ms = milliseconds(built.elapsed());
+        }
         let tables = self.tables();
         if self.ports.set(
             &self.mirror.kernel,
@@ -400,10 +405,6 @@ impl Daemon {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
         self.begin_heartbeat()?;
-        self.drops = drops();
-        if let Some(why) = self.drops.unknown() {
-            tracing::warn!("drops after redirect are not all counted: {why}; trielined goes on");
-        }
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
@@ -542,8 +543,4 @@ impl Drop for Daemon {
         let _ = std::fs::remove_file(self.instance.socket());
         let _ = std::fs::remove_file(self.instance.read_socket());
     }
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -225,7 +225,7 @@ TL_INLINE __u32 tl_parse_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
 	sum = (sum >> 32) + (sum & 0xffffffff);
 	sum = (sum >> 16) + (sum & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff); /* at most 0x10000, which is 1 */
+	sum = (sum >> 16) + (sum & 0xffff); /* no more than 16 bits */
 	if (TL_UNLIKELY(sum != 0xffff))
 		return TL_DROP_IPV4_CHECKSUM;
 	f->l3_len = TL_BE16(ip->tot_len);

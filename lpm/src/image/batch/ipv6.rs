@@ -27,8 +27,9 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     const USUAL: u32 = node_ref(NODE8.id, 0);
     const LEAF: u32 = node_ref(LEAF8, 0);
     let (words, end) = (table.reader.words, table.reader.end);
-    // A list of the addresses that are at a node8 inside the image. Of each address, the nodes behind it, and the key bits that came next at
-    // the root.
+    const { assert!(N <= 64) }
+    // A list of the addresses that are at a node8 inside the image. Of each address, how many nodes it has passed, and the key bits that came
+    // next at the root.
     let (mut live, mut count, mut steps, mut keys) = ([0u8; N], 0, [0u8; N], [0; N]);
     for (i, addr) in addrs.iter().enumerate() {
         values[i] = table.root(*addr).load(Ordering::Acquire);
@@ -43,7 +44,7 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     for step in 0..most {
         let mut left = 0;
         for at in 0..count {
-            // SAFETY: the list holds less than N numbers, all less than N. The node begins before the guard, which is longer. The processor has
+            // SAFETY: the list holds N numbers at most, all less than N. The node begins before the guard, which is longer. The processor has
             // the instruction.
             unsafe {
                 let i = usize::from(*live.get_unchecked(at));
@@ -94,8 +95,8 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     }
 }
 
-/// Of each key, what [`node8_part`](super::super::layout::node8_part) says of each byte: the word of `starts`, and how far the slots
-/// behind the byte's own are shifted out of it.
+/// [`node8_part`](super::super::layout::node8_part) of each byte of each key: the word of `starts`, and a shift. It takes the slots
+/// above the byte's own out of that word.
 struct Slots<const N: usize> {
     parts: [[u8; BYTES]; N],
     behind: [[u8; BYTES]; N],
@@ -109,7 +110,7 @@ impl<const N: usize> Slots<N> {
         // By the byte's upper half: the word of the first of its sixteen slots, and 8 where the last eight belong to the next word.
         const PARTS: [u8; 16] = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4];
         const HALVES: [u8; 16] = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0];
-        // 63 and 56 for each word, as far as a byte holds it: what is left behind the slot is less than 64.
+        // 63 + 56 × word, modulo 256. Less the byte, it is the shift.
         const LAST: [u8; 16] = [63, 119, 175, 231, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         // SAFETY: sixteen bytes.
         let table =
