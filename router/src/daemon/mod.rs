@@ -21,7 +21,6 @@ mod work;
 
 use crate::api::control::Client;
 use crate::api::instance::{self, Instance};
-use crate::api::status::MirrorStatus;
 use crate::bypass::scan::{Probes, Watch};
 use crate::daemon::ports::Ports;
 use crate::dataplane::Dataplane;
