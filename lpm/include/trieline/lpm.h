@@ -14,8 +14,8 @@
  * it.
  *
  * For the verifier: no helper is called, and nothing but the image and `key` is read. Every loop has a
- * constant bound, also in a damaged image. The common ways are inlined; what a lookup does when the default
- * route changes beside it are functions of their own, verified once.
+ * constant bound, also in a damaged image. The common ways are inlined. A lookup during a change of the
+ * default route goes on in functions of their own, verified once.
  */
 #ifndef TRIELINE_LPM_H
 #define TRIELINE_LPM_H
@@ -150,6 +150,7 @@ TL_INLINE __u32 tl_answer4(tl_base_t base, __u32 id, __u64 entry, __u32 addr)
 			 tl_walk4(base, tl_word, tl_root4(base, tl_word, addr), addr));
 }
 
+/* One try of the three, so that a verifier looks at one. */
 TL_APART(tl_try4, __u32 id, __u64 entry, __u32 addr)
 {
 	TL_APART_BASE;
@@ -179,6 +180,7 @@ TL_INLINE __u32 tl_answer6(tl_base_t base, __u32 id, __u64 entry, __u64 hi, __u6
 			 tl_walk6(base, tl_word, tl_root(base, tl_word, hi), hi, lo));
 }
 
+/* As tl_try4. */
 TL_APART(tl_try6, __u32 id, __u64 entry, __u64 hi, __u64 lo)
 {
 	TL_APART_BASE;

@@ -239,12 +239,12 @@ impl Daemon {
             };
             (opened, dumping.map(joined))
         });
-        // No more threads: one after the other.
-        let dumped = dumped.unwrap_or_else(|_| dump());
         let mut dataplane = opened.inspect_err(|_| {
             // It is empty only if this start has made it.
             let _ = std::fs::remove_dir(instance.pins());
         })?;
+        // No more threads: one after the other.
+        let dumped = dumped.unwrap_or_else(|_| dump());
         let (fresh, aside) = (!dataplane.reopened() && !dataplane.supersedes(), dataplane.supersedes());
         let mut probes = Probes::default();
         let made = Publisher::new(&mut dataplane).map_err(Error::from).and_then(|mut publisher| {
