@@ -116,7 +116,8 @@ fn random_tables_are_laid_open() {
     add(check(dense4.collect(), &mut rng));
     let dense6 = (0..256u128).map(|n| (Prefix::truncated(0x2001 << 112 | n << 80, 48), 1 + n as u32));
     add(check(dense6.collect(), &mut rng));
-    let all = ["hash table", "leaf6", "leaf8", "node6", "node8", "ranges", "ranges32", "root", "skip"];
+    let all =
+        ["direct12", "hash table", "leaf6", "leaf8", "node6", "node8", "ranges", "ranges32", "root", "skip"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
 }
 

@@ -301,6 +301,60 @@ fn every_prefix_set_of_three_bits_ipv6() {
     assert_eq!(kinds, BTreeSet::from(["bucket", "node8", "skip"]));
 }
 
+/// As above, across all edges of a root of twelve bits and the direct12 below it.
+#[test]
+fn every_prefix_set_of_three_bits_ipv6_with_direct12() {
+    // All in the slot of the universe, whose bits are 0; some are shorter than the direct12's end, some longer.
+    let others: Vec<_> = (16..320u128)
+        .map(|n| {
+            let len = [24, 26, 31, 44][n as usize % 4];
+            (Prefix::truncated(n << (128 - len), len), n as u32 + 20)
+        })
+        .collect();
+    for at in [8, 9, 10, 12, 16, 20, 21, 22, 24, 28] {
+        let kinds = exhaustive::<u128>(at, &others);
+        assert!(kinds.contains("direct12"), "{at}: {kinds:?}");
+    }
+}
+
+/// A slot that gets many prefixes gets a direct12, however many others there are. None is there for the rest of many that went.
+#[test]
+fn direct12_come_and_go() {
+    let memory = HeapMemory::new(16 << 20);
+    let mut twin = Twin::<u128>::new(&memory, &[]);
+    let prefix = |slot: u128, n: u128| Prefix::truncated(slot << 116 | n << 84, 44);
+    let count = |kind: &str| {
+        let report = verify(memory.words()).unwrap();
+        report.tables[0].nodes.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count)
+    };
+    let mut set = |slots: std::ops::Range<u128>, each: std::ops::Range<u128>, value: Option<u32>| {
+        for prefix in slots.flat_map(|slot| each.clone().map(move |n| prefix(slot, n))) {
+            match value {
+                Some(value) => twin.table.insert(&mut twin.image, prefix, value).unwrap(),
+                None => twin.table.remove(&mut twin.image, &prefix).unwrap(),
+            };
+            let found = twin.image.reader().lookup(ID, prefix.last());
+            assert_eq!(found, value, "{prefix:?}");
+            assert_eq!(u128::c_lookup(&memory, prefix.last()), value, "{prefix:?}");
+        }
+    };
+    // Of so many slots with as many prefixes each, none is worth one.
+    set(0..600, 0..20, Some(1));
+    assert_eq!(count("direct12"), 0);
+    set(700..703, 0..200, Some(2));
+    assert_eq!(count("direct12"), 3, "three slots stand out");
+    // Many slots stand out: they get no more memory than a root of 16 bits would take.
+    set(710..750, 0..200, Some(3));
+    assert!((1..=15).contains(&count("direct12")), "{}", count("direct12"));
+    set(800..801, 0..3000, Some(4));
+    assert!(count("direct12") > 0);
+    set(0..600, 0..20, None);
+    set(700..703, 0..200, None);
+    set(710..750, 0..200, None);
+    set(800..801, 10..3000, None);
+    assert_eq!(count("direct12"), 0);
+}
+
 /// Grows past every root size and shrinks to nothing; the memory comes back. `crowd` is how many of the first bits differ: few make
 /// nodes with many runs.
 fn grow_and_shrink<A: Key>(crowd: u16, lens: std::ops::Range<u64>, largest_root: u16) {
@@ -376,7 +430,7 @@ fn a_table_that_grows_and_shrinks_ipv4() {
 
 #[test]
 fn a_table_that_grows_and_shrinks_ipv6() {
-    grow_and_shrink::<u128>(6, 8..129, 16);
-    grow_and_shrink::<u128>(20, 20..40, 16); // raw nodes below the root
-    grow_and_shrink::<u128>(24, 100..129, 16); // skips
+    grow_and_shrink::<u128>(6, 8..129, 12);
+    grow_and_shrink::<u128>(20, 20..40, 12);
+    grow_and_shrink::<u128>(24, 100..129, 12); // skips
 }

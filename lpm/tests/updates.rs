@@ -250,6 +250,19 @@ fn ipv6() {
             checks: 1000,
         },
     );
+    // Mostly in the slots of a direct12, covering each other.
+    stream(
+        11,
+        Shape {
+            bases: &[0x2001_0db8u128 << 96, 0x2002 << 112],
+            lens: &[12, 13, 14, 17, 20, 23, 24, 25],
+            exact: 2,
+            prefixes: 700,
+            values: 5,
+            rounds: 60,
+            checks: 2000,
+        },
+    );
 }
 
 #[test]

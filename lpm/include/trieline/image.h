@@ -26,8 +26,8 @@
  * Prefixes of full length may stand in a hash table beside the root instead: tl_table's `exact` and what
  * follows it. A key that is found there has its longest match. All other keys take the root.
  *
- * No node begins in the last TL_GUARD bytes of an image. So after a check that a node's offset lies before
- * them, a reader may read all of the node.
+ * No node begins in the last TL_GUARD bytes of an image, and only a direct12 is longer than that. So after a
+ * check that a node's offset lies before them, a reader may read all of another node.
  *
  * A writer builds new nodes aside and publishes them by one release-store of the word that leads to them. The
  * nodes that the word led to before must stay untouched until no reader can hold them (a grace period). See
@@ -41,7 +41,7 @@
 #endif
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
-#define TL_IMAGE_VERSION 4
+#define TL_IMAGE_VERSION 5
 #define TL_CHUNK                                                                                             \
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
@@ -137,9 +137,19 @@ struct tl_ranges {
 /* Tables of other keys have these kinds. */
 enum tl_kind {
 	TL_RANGES32 = 0, /* struct tl_ranges32: the next 32 key bits; not in tables of IPv6 */
+	TL_DIRECT12 = 0, /* struct tl_direct12: twelve key bits; in tables of IPv6, in slots of the root */
 	TL_NODE8 = 1,	 /* struct tl_node8: eight key bits */
 	TL_SKIP = 2,	 /* struct tl_skip: 1 to TL_SKIP_MAX key bits that only one way leads through */
 	TL_LEAF8 = 3,	 /* struct tl_leaf8: eight key bits, values only; in tables of IPv6 */
+};
+
+/*
+ * A ref for each number of twelve key bits, as in a root. Below a root of twelve bits, two loads take an
+ * address to its first 24 bits. It ends before the image's last TL_GUARD bytes.
+ */
+#define TL_DIRECT_BITS 12
+struct tl_direct12 {
+	__u32 ref[1 << TL_DIRECT_BITS];
 };
 
 /*
@@ -158,19 +168,19 @@ struct tl_ranges32 {
 	__u32 ref[];
 };
 
-/*
- * Each word of `starts` has the bitmap of 56 slots in its low bits (the last word of 32). Its top eight
- * bits have how many runs start before them. One load tells a slot's run.
- */
-#define TL_NODE8_SLOTS 56
+/* before[w]: how many runs start before the slots of starts[w]. */
 struct tl_node8 {
-	__u64 starts[5];
+	__u64 starts[4];
+	__u8 before[4];
+	__u32 reserved; /* 0 */
 	__u32 ref[];
 };
 
 struct tl_leaf8 {
-	__u64 starts[5]; /* as those of a node8 */
-	__u8 index[];	 /* as `ref` of a node8, each an index into the palette */
+	__u64 starts[4]; /* as those of a node8 */
+	__u8 before[4];
+	__u32 reserved;
+	__u8 index[]; /* as `ref` of a node8, each an index into the palette */
 };
 
 /*
@@ -229,6 +239,7 @@ _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
 _Static_assert(sizeof(struct tl_skip) == 32, "skip");
+_Static_assert(sizeof(struct tl_direct12) == 16384, "direct12");
 _Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
 _Static_assert(sizeof(struct tl_ranges32) == 28, "ranges32 header");
 _Static_assert(sizeof(struct tl_entry) == 8, "entry");

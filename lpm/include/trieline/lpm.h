@@ -301,7 +301,9 @@ TL_INLINE void tl_lookup6_n(tl_base_t base, const __u32 *id, const struct tl_key
 		ref[i] = tl_root(base, (__u32)entry[i], addr[i].hi);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
-		tl_touch(base, ref[i]);
+		tl_touch(base, tl_is_direct(ref[i])
+				   ? tl_direct12(base, ref[i], addr[i].hi << ((__u32)entry[i] & TL_DIR_BITS))
+				   : ref[i]);
 	TL_UNROLL
 	for (i = 0; i < n; i++)
 		value[i] = TL_CALL(tl_finish6, base, id[i], entry[i], ref[i], addr[i].hi, addr[i].lo);

@@ -129,11 +129,10 @@ static inline __attribute__((always_inline)) void tl_touch(tl_base_t base, __u32
 /* The number, from 1 on, of the run that a tl_node8 or tl_leaf8 has for a slot. */
 static inline __attribute__((always_inline)) __u32 tl_run8(tl_base_t base, __u32 node, __u32 slot)
 {
-	/* Of 0..255 that is the quotient by TL_NODE8_SLOTS. BPF divides slowly. */
-	__u32 word64 = slot * 1171 >> 16;
-	__u64 starts = tl_load64(base, node + 8 * word64);
+	__u32 word64 = slot >> 6;
+	__u64 starts = tl_load64(base, node + 8 * word64) << (~slot & 63);
 
-	return (starts >> TL_NODE8_SLOTS) + tl_popcount(starts << (63 - (slot - TL_NODE8_SLOTS * word64)));
+	return tl_load8(base, node + __builtin_offsetof(struct tl_node8, before) + word64) + tl_popcount(starts);
 }
 
 /* The ref that a tl_node8 has for a slot. */
@@ -209,16 +208,34 @@ static inline __attribute__((always_inline)) __u32 tl_walk(tl_base_t base, __u32
 	}
 }
 
+/* Whether a ref of a root leads to a tl_direct12. */
+static inline __attribute__((always_inline)) __u32 tl_is_direct(__u32 ref)
+{
+	return (ref & (TL_REF_NODE | TL_REF_KIND)) == (TL_REF_NODE | TL_DIRECT12 << TL_REF_KIND_SHIFT);
+}
+
+/* The ref that a tl_direct12 has for the key bits from here on. */
+static inline __attribute__((always_inline)) __u32 tl_direct12(tl_base_t base, __u32 ref, __u64 key)
+{
+	return tl_load32(base, ((ref & TL_REF_OFFSET) << 3) + 4 * (key >> (64 - TL_DIRECT_BITS)));
+}
+
 /* The same for an IPv6 address. First come nodes that look at its first 64 bits, nearly all of them tl_node8.
  */
 static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u32 word, __u32 ref, __u64 hi,
 							    __u64 lo)
 {
 	const __u32 usual = TL_REF_NODE | TL_NODE8 << TL_REF_KIND_SHIFT;
-	__u32 bits = word & TL_DIR_BITS, eight = 8 + tl_never(word), i;
+	__u32 never = tl_never(word), bits = word & TL_DIR_BITS, eight = 8 + never, i;
 	__u64 key = hi << bits;
 
-	for (i = 0; i < 6 && (ref & (TL_REF_NODE | TL_REF_KIND)) == usual; i++) {
+	if (tl_is_direct(ref)) {
+		ref = tl_direct12(base, ref, key);
+		key <<= TL_DIRECT_BITS;
+		bits += TL_DIRECT_BITS;
+	}
+	bits = bits << never & 63;
+	for (i = 0; i < 5 && (ref & (TL_REF_NODE | TL_REF_KIND)) == usual; i++) {
 		ref = tl_node8(base, (ref & TL_REF_OFFSET) << 3, key >> 56);
 		key <<= eight;
 	}

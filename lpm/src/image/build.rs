@@ -3,9 +3,9 @@
 use super::error::Error;
 use super::exact::{self, Exact};
 use super::layout::{
-    BUCKET, Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS, RANGES_VALUES, RANGES32, RANGES32_BITS,
-    RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_KIND_SHIFT, REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT,
-    node_ref,
+    BUCKET, DIRECT_BITS, DIRECT_UNITS, DIRECT12, Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS,
+    RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_KIND_SHIFT,
+    REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
@@ -57,6 +57,8 @@ pub(crate) struct Nodes<'a, G> {
     pub kind: Kind,
     pub palette: Option<&'a Palette>,
     pub exact: Option<&'a Exact>,
+    /// So many prefixes in a slot of a root of IPv6 get a direct12.
+    pub direct_min: usize,
     /// Keys that the hash table will have when this change is published. In order.
     pub arriving: &'a mut Vec<exact::Key>,
     built: &'a mut Vec<Block>,
@@ -79,8 +81,9 @@ impl<'a, G: Grace> Builder<'a, G> {
         replaced.clear();
         pieces.clear();
         arriving.clear();
-        let exact = None;
-        let nodes = Nodes { words, space, pool, grace, kind, palette, exact, arriving, built, replaced };
+        let (exact, direct_min) = (None, usize::MAX);
+        let nodes =
+            Nodes { words, space, pool, grace, kind, palette, exact, direct_min, arriving, built, replaced };
         Self { runs, pieces, nodes }
     }
 
@@ -161,8 +164,13 @@ impl<'a, G: Grace> Builder<'a, G> {
                 return self.nodes.ranges(ranges.runs());
             }
             let mut slots = [default; 1 << NODE6.stride];
-            self.paint(entries, depth, &mut slots)?;
+            self.paint(entries, depth, NODE6.stride, &mut slots)?;
             return self.slots(&slots);
+        }
+        if A::FAMILY == 6 && depth == ROOT_IPV6 && entries.len() >= self.nodes.direct_min {
+            let mut slots = alloc::vec![default; 1 << DIRECT_BITS];
+            self.paint(entries, depth, DIRECT_BITS, &mut slots)?;
+            return self.nodes.direct(&slots);
         }
         // All go the same way for as long as the first and the last do and none ends.
         let same = first.addr().common_bits(last.addr());
@@ -186,7 +194,7 @@ impl<'a, G: Grace> Builder<'a, G> {
             return self.nodes.skip(first.addr(), depth, end, next, default);
         }
         let mut slots = [default; 1 << NODE8.stride];
-        self.paint(entries, depth, &mut slots)?;
+        self.paint(entries, depth, NODE8.stride, &mut slots)?;
         self.slots(&slots)
     }
 
@@ -215,14 +223,14 @@ impl<'a, G: Grace> Builder<'a, G> {
         Ok(Some(built))
     }
 
-    /// Paints sorted `entries` over the slots of a node at `depth`, building its children.
+    /// Paints sorted `entries` over the slots of a node of `stride` bits at `depth`, building its children.
     pub fn paint<A: Address>(
         &mut self,
         mut entries: &[(Prefix<A>, u32)],
         depth: u16,
+        stride: u16,
         slots: &mut [u32],
     ) -> Result<(), Error> {
-        let stride = self.nodes.kind.stride;
         let end = depth + stride; // may pass the last bit: the missing key bits are 0, here and in the lookup
         while let Some(((prefix, value), rest)) = entries.split_first() {
             let slot = prefix.addr().bits_at(depth, stride);
@@ -254,6 +262,12 @@ fn needs_tail<A: Address>(entries: &[(Prefix<A>, u32)], depth: u16) -> bool {
     let deepest = entries.iter().map(|(prefix, _)| prefix.len()).max().unwrap_or(depth);
     deepest > depth + NODE6.stride && deepest <= depth + RANGES_BITS
 }
+
+/// Bits of the roots of IPv6 that have direct12 below them. No other node of such a table is at this depth.
+pub(crate) const ROOT_IPV6: u16 = 12;
+
+/// The fewest prefixes that are worth a direct12.
+pub(crate) const DIRECT_MIN: usize = 64;
 
 /// A larger crowd gets a bitmap node, so that an update beneath it has less to rebuild.
 const FEW: usize = 32;
@@ -297,7 +311,7 @@ impl<G: Grace> Nodes<'_, G> {
         };
         let block = self.allocate(units)?;
         let counted_starts;
-        let starts = if self.kind == NODE8 {
+        let starts = if self.kind != NODE6 {
             counted_starts = counted(runs.starts());
             &counted_starts[..]
         } else {
@@ -314,6 +328,12 @@ impl<G: Grace> Nodes<'_, G> {
             runs.refs().iter().enumerate().for_each(|(run, entry)| self.put(block, first + run, *entry));
         }
         Ok(node_ref(id, block.at))
+    }
+
+    fn direct(&mut self, slots: &[u32]) -> Result<u32, Error> {
+        let block = self.allocate(DIRECT_UNITS)?;
+        slots.iter().enumerate().for_each(|(slot, entry)| self.put(block, slot, *entry));
+        Ok(node_ref(DIRECT12, block.at))
     }
 
     fn ranges(&mut self, runs: &[Run]) -> Result<u32, Error> {

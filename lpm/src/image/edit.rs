@@ -1,11 +1,12 @@
 //! Changes what is there with as few new nodes as possible: only those whose runs change, each published by the word that leads
 //! to it.
 
-use super::build::Builder;
+use super::build::{Builder, DIRECT_MIN};
 use super::error::Error;
+use super::fill::child;
 use super::layout::{
-    Kind, NODE6, NODE8, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, REF_NODE, REF_OFFSET,
-    SKIP, SKIP_MIN, Skip, UNIT, kind_of,
+    DIRECT_BITS, Kind, NODE6, NODE8, NODE8_IPV6, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS,
+    RANGES32_RUNS, REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
@@ -58,6 +59,18 @@ impl<G: Grace> Builder<'_, G> {
             return self.anew(prefix_store, first.prefix.addr(), word, depth);
         }
         match (self.nodes.kind, kind_of(old)) {
+            (kind, _) if kind.is_direct(old) => {
+                let first = ((old & REF_OFFSET) * UNIT / 4) as usize;
+                self.change_words(
+                    prefix_store,
+                    changed,
+                    first,
+                    depth..depth + DIRECT_BITS,
+                    |_, _| true,
+                    published_words,
+                )?;
+                Ok(None)
+            }
             (NODE8, RANGES32)
                 if changed.len() == 1
                     && first.is_bare
@@ -71,7 +84,9 @@ impl<G: Grace> Builder<'_, G> {
                 Ok(None)
             }
             (NODE6, RANGES) | (NODE8, RANGES32) => self.anew(prefix_store, first.prefix.addr(), word, depth),
-            (NODE8, SKIP) => self.change_skip(prefix_store, changed, word, depth, published_words),
+            (NODE8 | NODE8_IPV6, SKIP) => {
+                self.change_skip(prefix_store, changed, word, depth, published_words)
+            }
             (kind, _) => {
                 let end = depth + kind.stride;
                 if let [only] = changed
@@ -89,6 +104,76 @@ impl<G: Grace> Builder<'_, G> {
                 entry
             }
         }
+    }
+
+    /// Brings words in line with the sorted changes `changed`: those that the key bits `window` choose from, the first of them at index
+    /// `first`. They are a root's or a direct12's.
+    ///
+    /// `is_cover(slot, len)`: whether no longer prefix that covers all of the slot covers it too. May be true wherever that is not known.
+    pub fn change_words<A: Address>(
+        &mut self,
+        prefix_store: &PrefixStore<A>,
+        changed: &[Change<A>],
+        first: usize,
+        window: Range<u16>,
+        is_cover: impl Fn(usize, u16) -> bool,
+        published_words: &mut Vec<PublishedWord>,
+    ) -> Result<(), Error> {
+        let depth = window.end;
+        let slots_of = |prefix: Prefix<A>| {
+            let slot = prefix.addr().bits_at(window.start, depth - window.start);
+            slot..slot + (1 << (depth - prefix.len().min(depth)))
+        };
+        let mut rest = changed;
+        while let Some(outer) = rest.first() {
+            // Those that it covers, or that share its slot.
+            let shared = Prefix::truncated(outer.prefix.addr(), depth.min(outer.prefix.len()));
+            let together = rest.iter().take_while(|change| shared.covers(&change.prefix)).count();
+            let (together, behind) = rest.split_at(together);
+            rest = behind;
+            let slots = slots_of(shared);
+            match together {
+                [only] if only.before() == only.after() => (),
+                _ if shared.len() == depth => {
+                    self.edit(prefix_store, together, first + slots.start, depth, published_words)?;
+                }
+                [only] => {
+                    let is_meant = |slot| is_cover(slots.start + slot, shared.len());
+                    self.fill_words(
+                        prefix_store,
+                        only,
+                        first + slots.start,
+                        depth,
+                        is_meant,
+                        published_words,
+                    )?;
+                }
+                _ => {
+                    let mut is_anew = alloc::vec![false; slots.len()];
+                    let (short, long): (Vec<_>, Vec<_>) =
+                        together.iter().copied().partition(|change| change.prefix.len() < depth);
+                    for change in short {
+                        for slot in slots_of(change.prefix) {
+                            is_anew[slot - slots.start] |= is_cover(slot, change.prefix.len());
+                        }
+                    }
+                    for slot in slots.clone().filter(|slot| is_anew[slot - slots.start]) {
+                        let (word, addr) =
+                            (first + slot, child(shared.addr(), window.start, depth - window.start, slot));
+                        if let Some(entry) = self.anew(prefix_store, addr, word, depth)? {
+                            published_words.push(PublishedWord { word, entry });
+                        }
+                    }
+                    for together in long.chunk_by(|one, two| slots_of(one.prefix) == slots_of(two.prefix)) {
+                        let slot = slots_of(together[0].prefix).start;
+                        if !is_anew[slot - slots.start] {
+                            self.edit(prefix_store, together, first + slot, depth, published_words)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Rewrites the one ranges32 node whose runs `change`, a prefix with no other inside, alters; returns the word that leads to it.
@@ -149,6 +234,8 @@ impl<G: Grace> Builder<'_, G> {
     ) -> Result<Option<u32>, Error> {
         let old = self.entry(word);
         self.nodes.replace(old);
+        // Others get one only with their whole table, which knows how many there are.
+        self.nodes.direct_min = if self.nodes.kind.is_direct(old) { DIRECT_MIN } else { usize::MAX };
         let entry = self.slot(prefix_store, addr, depth)?;
         Ok((entry != old).then_some(entry))
     }
@@ -237,7 +324,7 @@ impl<G: Grace> Builder<'_, G> {
             return Ok(());
         }
         let mut painted = [value; 1 << NODE8.stride];
-        self.paint(&inside, depth, &mut painted)?;
+        self.paint(&inside, depth, self.nodes.kind.stride, &mut painted)?;
         let mut from = slots.start;
         for slot in slots.clone() {
             let is_last = slot + 1 == slots.end;

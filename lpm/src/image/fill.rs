@@ -3,7 +3,7 @@
 
 use super::build::{Builder, Nodes};
 use super::error::Error;
-use super::layout::{Kind, NODE8, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
+use super::layout::{DIRECT_BITS, Kind, NODE8, NODE8_IPV6, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
 use super::lookup::{run_of, skip};
 use super::palette::Palette;
 use super::runs::PublishedWord;
@@ -68,7 +68,7 @@ fn kept<A: Address, G: Grace>(
 }
 
 /// The first address of a node's slot. Key bits behind the last are 0.
-fn child<A: Address>(addr: A, depth: u16, stride: u16, slot: usize) -> A {
+pub(super) fn child<A: Address>(addr: A, depth: u16, stride: u16, slot: usize) -> A {
     let bits = stride.min(A::WIDTH - depth);
     addr.with_bits(depth, bits, slot >> (stride - bits))
 }
@@ -172,8 +172,22 @@ impl<G: Grace> Builder<'_, G> {
         }
         let kept = kept(&self.nodes, prefix_store, change);
         let mut fill = Fill::new(prefix_store, change, &kept, self.nodes.palette);
-        let prefix = change.prefix;
-        for slot in slots.filter(|slot| is_meant(*slot)) {
+        let slots = slots.filter(|slot| is_meant(*slot));
+        self.fill_each(&mut fill, change.prefix, first, slots, depth, published_words)
+    }
+
+    /// Brings the words of the ascending `slots` in line, counted from index `first`, the word of the first addresses of `prefix`. Each is
+    /// reached by `depth` bits.
+    fn fill_each<A: Address>(
+        &mut self,
+        fill: &mut Fill<'_, A>,
+        prefix: Prefix<A>,
+        first: usize,
+        slots: impl Iterator<Item = usize>,
+        depth: u16,
+        published_words: &mut Vec<PublishedWord>,
+    ) -> Result<(), Error> {
+        for slot in slots {
             let word = first + slot;
             // If it is a value, the line is of no use.
             let later = load(self.nodes.words, (word + AHEAD) as u32 * 4);
@@ -184,7 +198,7 @@ impl<G: Grace> Builder<'_, G> {
                 continue;
             }
             let addr = child(prefix.addr(), prefix.len(), depth - prefix.len(), slot);
-            if let Some(entry) = self.fill(&mut fill, entry, addr, depth, published_words)? {
+            if let Some(entry) = self.fill(fill, entry, addr, depth, published_words)? {
                 published_words.push(PublishedWord { word, entry });
             }
         }
@@ -248,7 +262,13 @@ impl<G: Grace> Builder<'_, G> {
             };
         }
         match (self.nodes.kind, kind_of(entry)) {
-            (NODE8, SKIP) => self.fill_skip(fill, entry, addr, depth, published_words),
+            (kind, _) if kind.is_direct(entry) => {
+                let (first, prefix) = ((entry & REF_OFFSET) * UNIT / 4, Prefix::truncated(addr, depth));
+                let slots = 0..1 << DIRECT_BITS;
+                self.fill_each(fill, prefix, first as usize, slots, depth + DIRECT_BITS, published_words)?;
+                Ok(None)
+            }
+            (NODE8 | NODE8_IPV6, SKIP) => self.fill_skip(fill, entry, addr, depth, published_words),
             (kind, id) if id == kind.id || id == kind.leaf() => {
                 self.fill_slots(fill, entry, addr, depth, 0..1 << kind.stride, published_words)
             }

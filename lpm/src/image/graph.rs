@@ -3,11 +3,11 @@
 use super::error::Error;
 use super::exact::{Entry, Hash};
 use super::layout::{
-    DIR_BITS, Kind, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS,
-    REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
+    DIR_BITS, DIRECT_BITS, DIRECT_UNITS, Kind, NODE6, RANGES, RANGES_BITS, RANGES_VALUES, RANGES32,
+    RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of,
 };
 use super::runs::starts;
-use super::verify::{TableReport, name, verify};
+use super::verify::{TableReport, names, verify};
 use super::walk;
 use super::words::{directory, load, load64};
 use crate::graph::{Graph, GraphEdge, GraphNode, PathStep, digits};
@@ -141,7 +141,8 @@ impl TableGraph {
         };
         let root = directory(words, id) & !DIR_BITS;
         let palette = root + (4 << report.root_bits);
-        let opener = Opener { words, kind: Kind::of_family(report.family), palette };
+        let opener =
+            Opener { words, kind: Kind::of_family(report.family), names: names(report.family), palette };
         Ok(Self { nodes: opener.table(root, &report), report })
     }
 
@@ -249,6 +250,8 @@ fn by_starts(starts: &[u32], slots: RangeInclusive<u32>, entry: impl Fn(u32) -> 
 struct Opener<'a> {
     words: &'a [AtomicU32],
     kind: Kind,
+    /// Of the kinds.
+    names: [&'static str; 4],
     palette: u32,
 }
 
@@ -256,9 +259,8 @@ impl Opener<'_> {
     fn table(&self, root: u32, report: &TableReport) -> Vec<Node> {
         let bits = report.root_bits;
         let (label, fallback) = (vec![format!("{} bytes", report.root_bytes)], report.fallback);
-        let words = (0..1u32 << bits).map(|slot| Way::slots(slot..=slot, load(self.words, root + 4 * slot)));
-        let mut nodes =
-            vec![Node { kind: "root", at: 0, bits, end: bits, label, fallback, ways: merged(words) }];
+        let ways = self.slots(root, bits);
+        let mut nodes = vec![Node { kind: "root", at: 0, bits, end: bits, label, fallback, ways }];
         let mut done = 0;
         while done < nodes.len() {
             for way in 0..nodes[done].ways.len() {
@@ -304,6 +306,11 @@ impl Opener<'_> {
         }
     }
 
+    /// The words of `bits` key bits from byte offset `first` on.
+    fn slots(&self, first: u32, bits: u16) -> Vec<Way> {
+        merged((0..1u32 << bits).map(|slot| Way::slots(slot..=slot, load(self.words, first + 4 * slot))))
+    }
+
     /// The node that `entry` leads to; `part` is what a ranges32 above leaves to it.
     fn node(&self, entry: u32, at: u16, part: RangeInclusive<u32>) -> Node {
         let (words, id) = (self.words, kind_of(entry));
@@ -311,6 +318,9 @@ impl Opener<'_> {
         let is_v4 = self.kind == NODE6;
         let mut taken = None;
         let (bits, bytes, ways) = match (is_v4, id) {
+            _ if self.kind.is_direct(entry) => {
+                (DIRECT_BITS, DIRECT_UNITS * UNIT, self.slots(node, DIRECT_BITS))
+            }
             (true, RANGES) => {
                 let starts: Vec<u32> = walk::ranges_starts(words, node).collect();
                 let value = |run| load(words, node + RANGES_VALUES + 4 * run);
@@ -340,7 +350,7 @@ impl Opener<'_> {
         };
         let end = at + taken.unwrap_or(bits);
         Node {
-            kind: name(is_v4, id),
+            kind: self.names[id as usize],
             at,
             bits,
             end,

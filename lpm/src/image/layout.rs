@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// `TL_IMAGE_MAGIC`: "TRIL".
 pub const MAGIC: u32 = 0x4c49_5254;
 /// `TL_IMAGE_VERSION`.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
@@ -115,7 +115,8 @@ impl Keys {
     }
 }
 
-/// A kind of bitmap node: how many key bits it consumes and how long its bitmap is. (`struct tl_node6`, `struct tl_node8`.)
+/// A kind of bitmap node: how many key bits it consumes and how long its bitmap is. (`struct tl_node6`, `struct tl_node8`.) A table's
+/// family decides it, and with it the meaning of all kind bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// The number in a ref's kind bits.
@@ -124,14 +125,18 @@ pub struct Kind {
     pub stride: u16,
     /// Offset of `ref[0]`, behind the 64-bit words of `starts`, bytes.
     pub refs: u32,
+    /// Whether kind 0 is [`DIRECT12`]: in tables of IPv6.
+    has_direct: bool,
 }
 
 /// `TL_NODE6`.
-pub const NODE6: Kind = Kind { id: 0, stride: 6, refs: 8 };
-/// `TL_NODE8`.
-pub const NODE8: Kind = Kind { id: 1, stride: 8, refs: 40 };
-/// `TL_NODE8_SLOTS`: slots that each word of a node8's `starts` stands for, in its low bits; the rest counts runs.
-pub const NODE8_SLOTS: u32 = 56;
+pub const NODE6: Kind = Kind { id: 0, stride: 6, refs: 8, has_direct: false };
+/// `TL_NODE8` of tables of other keys than addresses.
+pub const NODE8: Kind = Kind { id: 1, stride: 8, refs: 40, has_direct: false };
+/// `TL_NODE8` of tables of IPv6.
+pub const NODE8_IPV6: Kind = Kind { has_direct: true, ..NODE8 };
+/// Offset of a node8's `before`, four bytes.
+pub const NODE8_BEFORE: u32 = 32;
 
 /// `TL_LEAF6`: a [`NODE6`] of values, each one byte.
 pub const LEAF6: u32 = 1;
@@ -155,6 +160,13 @@ pub const RANGES32_RUNS: usize = RANGES32_STARTS + 1;
 pub const RANGES32_REFS: u32 = 4 * RANGES32_STARTS as u32;
 /// Key bits that a ranges32 node consumes.
 pub const RANGES32_BITS: u16 = 32;
+
+/// `TL_DIRECT12`.
+pub const DIRECT12: u32 = 0;
+/// Key bits that a direct12 consumes.
+pub const DIRECT_BITS: u16 = 12;
+/// Its size in [`UNIT`]s.
+pub const DIRECT_UNITS: u32 = (4 << DIRECT_BITS) / UNIT;
 
 /// `TL_LEAF8`: a [`NODE8`] of values, each one byte.
 pub const LEAF8: u32 = 3;
@@ -195,7 +207,11 @@ pub const fn node_ref(id: u32, unit: u32) -> u32 {
 impl Kind {
     /// The kind of the bitmap nodes of a table of this family.
     pub const fn of_family(family: u8) -> Self {
-        if family == 4 { NODE6 } else { NODE8 }
+        match family {
+            4 => NODE6,
+            6 => NODE8_IPV6,
+            _ => NODE8,
+        }
     }
 
     /// The number in a ref's kind bits if all refs are values of the table's palette, a byte each.
@@ -208,24 +224,13 @@ impl Kind {
         (self.refs + 4 * runs).div_ceil(UNIT)
     }
 
+    /// Whether `entry` leads to a direct12.
+    pub const fn is_direct(self, entry: u32) -> bool {
+        self.has_direct && entry & REF_NODE != 0 && kind_of(entry) == DIRECT12
+    }
+
     /// 64-bit words of `starts`.
     pub const fn words(self) -> u32 {
-        self.refs / 8
+        (1 << self.stride) / 64
     }
 }
-
-/// Which word of a node8's `starts` stands for `slot`, and which bit of it.
-#[inline(always)]
-pub const fn node8_part(slot: u32) -> (u32, u32) {
-    // Divided by 56; exact up to 255.
-    let part = (slot * 1171) >> 16;
-    (part, slot - NODE8_SLOTS * part)
-}
-
-const _: () = {
-    let mut slot = 0;
-    while slot < 256 {
-        assert!(node8_part(slot).0 == slot / NODE8_SLOTS);
-        slot += 1;
-    }
-};

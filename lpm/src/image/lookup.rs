@@ -172,6 +172,13 @@ impl<'a> Reader<'a> {
             let taken = unsafe {
                 let node = self.words.get_unchecked(unit as usize * 2..);
                 match layout::kind_of(entry) {
+                    layout::DIRECT12 if A::FAMILY == 6 => {
+                        if unit >= self.end.saturating_sub(layout::DIRECT_UNITS) {
+                            return 0;
+                        }
+                        entry = near(node, (key >> (64 - layout::DIRECT_BITS)) as usize);
+                        layout::DIRECT_BITS
+                    }
                     layout::RANGES32 if A::FAMILY != 6 => {
                         let above: usize = (0..RANGES32_STARTS)
                             .map(|start| usize::from(near(node, start) > (key >> 32) as u32))
@@ -189,10 +196,8 @@ impl<'a> Reader<'a> {
                         len
                     }
                     _ => {
-                        let (part, bit) = layout::node8_part((key >> 56) as u32);
-                        let starts = near64(node, 2 * part as usize);
-                        let behind = words::count_ones(starts << (63 - bit), self.popcnt) as usize;
-                        let run = (starts >> layout::NODE8_SLOTS) as usize + behind;
+                        let (starts, before) = run8(node, 0, key >> 56);
+                        let run = before + words::count_ones(starts, self.popcnt) as usize;
                         if A::FAMILY == 6 && layout::kind_of(entry) == layout::LEAF8 {
                             let code = near_code::<CODES8>(node, 0, run);
                             return palette[code].load(Ordering::Acquire) & layout::VALUE_MAX;
@@ -351,8 +356,7 @@ impl<A: Address> TableReader<'_, A> {
         if A::FAMILY == 4 {
             return self.near4((addr.word_at(0) >> 32) as u32);
         }
-        let entry = self.root(addr).load(Ordering::Acquire);
-        Some(self.find8(entry, addr))
+        Some(self.find8(addr))
     }
 
     /// The root's word for `addr`.
@@ -405,12 +409,28 @@ impl<A: Address> TableReader<'_, A> {
         None
     }
 
-    /// Other keys from the root's `entry` on: bitmap nodes one after another, as long as the key's first 64 bits last.
+    /// The ref of the root for an address that is not of IPv4, or that of the direct12 there; the key bits that come next, and how many came
+    /// before.
     #[inline(always)]
-    fn find8(&self, mut entry: u32, addr: A) -> u32 {
+    pub(super) fn first8(&self, addr: A) -> (u32, u64, u32) {
+        const DIRECT: u32 = layout::node_ref(layout::DIRECT12, 0);
+        let (entry, key) = (self.root(addr).load(Ordering::Acquire), addr.word_at(0) << self.bits);
+        let end = (self.near_end / layout::UNIT).saturating_sub(layout::DIRECT_UNITS);
+        if A::FAMILY != 6 || entry.wrapping_sub(DIRECT) >= end {
+            return (entry, key, self.bits);
+        }
+        let slot = (key >> (64 - layout::DIRECT_BITS)) as usize;
+        // SAFETY: a direct12 that begins there ends before the image does.
+        let entry = unsafe { near(self.reader.words, (entry & layout::REF_OFFSET) as usize * 2 + slot) };
+        (entry, key << layout::DIRECT_BITS, self.bits + u32::from(layout::DIRECT_BITS))
+    }
+
+    /// Keys that are not of IPv4: bitmap nodes one after another, as long as the key's first 64 bits last.
+    #[inline(always)]
+    fn find8(&self, addr: A) -> u32 {
         const STRIDE: u32 = layout::NODE8.stride as u32;
-        let (words, mut depth) = (self.reader.words, self.bits);
-        let mut key = addr.word_at(0) << depth;
+        let words = self.reader.words;
+        let (mut entry, mut key, mut depth) = self.first8(addr);
         let is_bitmap = |entry: u32| match A::FAMILY {
             6 => entry >> layout::REF_KIND_SHIFT & !2 == NODE8_REF,
             _ => entry >> layout::REF_KIND_SHIFT == NODE8_REF,
@@ -423,9 +443,8 @@ impl<A: Address> TableReader<'_, A> {
             // SAFETY: the node begins before the guard, which is longer. The processor has the instruction.
             unsafe {
                 let node = words.get_unchecked(node as usize / 4..);
-                let (part, bit) = layout::node8_part((key >> 56) as u32);
-                let starts = near64(node, 2 * part as usize);
-                let run = (starts >> layout::NODE8_SLOTS) as usize + words::popcount(starts << (63 - bit));
+                let (starts, before) = run8(node, 0, key >> 56);
+                let run = before + words::popcount(starts);
                 if A::FAMILY == 6 && entry >> layout::REF_KIND_SHIFT == LEAF8_REF {
                     return self.palette[near_code::<CODES8>(node, 0, run)].load(Ordering::Acquire);
                 }
@@ -433,6 +452,27 @@ impl<A: Address> TableReader<'_, A> {
             }
             key <<= STRIDE;
             depth += STRIDE;
+        }
+        if entry & layout::REF_NODE == 0 { entry } else { self.rest8(entry, addr, depth) }
+    }
+
+    /// As [`Reader::walk8`]. A skip inside the key's first 64 bits, which most keys end at that come here, takes no branch that depends on the
+    /// key.
+    #[inline(always)]
+    pub(super) fn rest8(&self, mut entry: u32, addr: A, mut depth: u32) -> u32 {
+        const SKIP: u32 = layout::node_ref(layout::SKIP, 0);
+        if entry.wrapping_sub(SKIP) < self.reader.end {
+            let (words, node) = (self.reader.words, entry.wrapping_sub(SKIP) as usize * 2);
+            // SAFETY: the node begins before the guard, which is longer.
+            let (bits, [len, next, otherwise]) =
+                unsafe { (near64(words, node), SKIP_FIELDS.map(|field| near(words, node + field / 4))) };
+            let end = depth + (len & u32::from(layout::SKIP_MAX));
+            if end <= 64 {
+                let differ =
+                    (addr.word_at(0).wrapping_shl(depth) ^ bits).wrapping_shr(depth.wrapping_sub(end));
+                entry = select_unpredictable(differ == 0, next, otherwise & layout::VALUE_MAX);
+                depth = end;
+            }
         }
         if entry & layout::REF_NODE == 0 {
             entry
@@ -456,6 +496,8 @@ impl<A: Address> TableReader<'_, A> {
     }
 }
 
+/// Of a skip: how many key bits it takes, and where they lead to.
+const SKIP_FIELDS: [usize; 3] = [offset_of!(Skip, len), offset_of!(Skip, next), offset_of!(Skip, otherwise)];
 /// Bytes before those of a leaf6.
 pub(super) const CODES6: u32 = layout::NODE6.refs;
 /// Bytes before those of a leaf8.
@@ -561,8 +603,24 @@ pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u
     if kind.stride == 6 {
         return (load64(words, node) << (63 - slot)).count_ones().wrapping_sub(1);
     }
-    let (part, bit) = layout::node8_part(slot);
-    let starts = load64(words, node.wrapping_add(8 * part));
-    let inside = (starts << (63 - bit)).count_ones();
-    ((starts >> layout::NODE8_SLOTS) as u32 + inside).wrapping_sub(1)
+    let (word, bit) = (slot / 64, slot % 64);
+    let before = load(words, node.wrapping_add(layout::NODE8_BEFORE)) >> (8 * word) & 0xff;
+    let inside = (load64(words, node.wrapping_add(8 * word)) << (63 - bit)).count_ones();
+    (before + inside).wrapping_sub(1)
+}
+
+/// What tells the run, counted from 1, that a node8 or leaf8 at word index `node` has for `slot`: bits to count, and a number to add.
+///
+/// # Safety
+///
+/// As [`near`], for all words of the node. `slot` is less than 256.
+#[inline(always)]
+pub(super) unsafe fn run8(words: &[AtomicU32], node: usize, slot: u64) -> (u64, usize) {
+    let word = (slot >> 6) as usize;
+    // SAFETY: the caller's promise.
+    let (starts, before) = unsafe {
+        (near64(words, node + 2 * word), near_code::<{ layout::NODE8_BEFORE + 1 }>(words, node, word))
+    };
+    // A shift takes six bits.
+    (starts.wrapping_shl(!slot as u32), before)
 }

@@ -1,6 +1,6 @@
 //! A bitmap node as the writer works on it: where runs start and what each holds.
 
-use super::layout::{Kind, NODE6, NODE8_SLOTS, REF_NODE, REF_OFFSET, UNIT, kind_of};
+use super::layout::{Kind, REF_NODE, REF_OFFSET, UNIT, kind_of};
 use super::palette::Palette;
 use super::words::{count_ones, has_popcnt, load64};
 use alloc::vec::Vec;
@@ -292,33 +292,21 @@ impl Runs {
 /// The bitmap of the node at byte offset `at`.
 pub(super) fn starts(words: &[AtomicU32], at: u32, kind: Kind) -> [u64; 4] {
     let mut starts = [0; 4];
-    if kind == NODE6 {
-        starts[0] = load64(words, at);
-        return starts;
-    }
-    for word in 0..kind.words() {
-        let bits = load64(words, at + 8 * word) & ((1 << NODE8_SLOTS) - 1);
-        let (first, shift) = ((word * NODE8_SLOTS / 64) as usize, word * NODE8_SLOTS % 64);
-        starts[first] |= bits << shift;
-        if let Some(next) = starts.get_mut(first + 1) {
-            *next |= bits >> 1 >> (63 - shift);
-        }
+    for (word, bits) in (0..kind.words()).zip(&mut starts) {
+        *bits = load64(words, at + 8 * word);
     }
     starts
 }
 
-/// The words that a node8 has for this bitmap.
+/// The 64-bit words that a node8 has for this bitmap: `starts` and what follows it.
 pub(super) fn counted(starts: &[u64; 4]) -> [u64; 5] {
-    let mut count = 0u32;
-    core::array::from_fn(|word| {
-        let slot = word as u32 * NODE8_SLOTS;
-        let (first, shift) = ((slot / 64) as usize, slot % 64);
-        let next = starts.get(first + 1).map_or(0, |next| next << 1 << (63 - shift));
-        let bits = (starts[first] >> shift | next) & ((1 << NODE8_SLOTS) - 1);
-        let before = u64::from(count) << NODE8_SLOTS;
+    let (mut before, mut count) = (0, 0);
+    for (word, bits) in starts.iter().enumerate() {
+        before |= u64::from(count) << (8 * word);
         count += bits.count_ones();
-        before | bits
-    })
+    }
+    let [one, two, three, four] = *starts;
+    [one, two, three, four, before]
 }
 
 /// The slots of each run.

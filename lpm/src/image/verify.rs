@@ -1,11 +1,12 @@
 //! Checks an image that may be damaged or hostile, step by step, before it is trusted.
 
+use super::build::ROOT_IPV6;
 use super::error::Error;
 use super::header::header;
 use super::layout::{
-    CHUNK, DIR_BITS, DIR_ENTRY, DIRECTORY, EXACT_BITS_MAX, GUARD, Keys, Kind, LEAF6, LEAF8, LINE, NODE6,
-    NODE8, PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, REF_NODE, REF_OFFSET,
-    SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
+    CHUNK, DIR_BITS, DIR_ENTRY, DIRECT_BITS, DIRECT_UNITS, DIRECTORY, EXACT_BITS_MAX, GUARD, Keys, Kind,
+    LEAF6, LEAF8, LINE, NODE6, PALETTE, RANGES, RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS,
+    REF_NODE, REF_OFFSET, SKIP, SKIP_MAX, Skip, TableHeader, UNIT, kind_of,
 };
 use super::runs::{counted, starts};
 use super::walk::{self, leaf_units, runs};
@@ -107,11 +108,16 @@ struct Check<'a> {
 }
 
 const NAMES4: [&str; 4] = ["node6", "leaf6", "ranges", "none"];
-const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "leaf8"];
+const NAMES6: [&str; 4] = ["direct12", "node8", "skip", "leaf8"];
+const NAMES: [&str; 4] = ["ranges32", "node8", "skip", "none"];
 
-/// The name in `image.h` of a kind of nodes.
-pub(super) fn name(is_v4: bool, kind: u32) -> &'static str {
-    (if is_v4 { NAMES4 } else { NAMES })[kind as usize % 4]
+/// The names in `image.h` of the kinds of nodes of a table of this family.
+pub(super) const fn names(family: u8) -> [&'static str; 4] {
+    match family {
+        4 => NAMES4,
+        6 => NAMES6,
+        _ => NAMES,
+    }
 }
 
 fn damaged<T>(what: &'static str, at: u32) -> Result<T, Error> {
@@ -186,8 +192,7 @@ impl<'a> Check<'a> {
             }
         }
         let buckets = if has_exact { self.exact(root, at)? } else { 0 };
-        let names = if family == 4 { NAMES4 } else { NAMES };
-        self.table.nodes = names
+        self.table.nodes = names(family)
             .into_iter()
             .zip(self.counts)
             .chain([("bucket", buckets)])
@@ -296,11 +301,12 @@ impl<'a> Check<'a> {
         }
         self.table.steps = self.table.steps.max(steps);
         self.counts[kind as usize] += 1;
+        let is_direct = self.kind.is_direct(entry);
         let bytes = match (is_v4, kind) {
+            _ if is_direct => self.direct(at, depth, steps, found)?,
             (true, RANGES) => self.ranges(at)?,
             (true, 3) => return damaged("node kind in the ref", found),
             (false, LEAF8) if self.table.family != 6 => return damaged("node kind in the ref", found),
-            (false, RANGES32) if self.table.family == 6 => return damaged("node kind in the ref", found),
             (_, id) if id == self.kind.leaf() && !self.has_palette => {
                 return damaged("a leaf without a palette: the ref", found);
             }
@@ -311,6 +317,10 @@ impl<'a> Check<'a> {
         self.take(at, bytes.into(), found)?;
         self.table.node_bytes += u64::from(bytes.next_multiple_of(UNIT));
         match (is_v4, kind) {
+            _ if is_direct => {
+                let depth = depth + DIRECT_BITS;
+                (at..at + bytes).step_by(4).try_for_each(|slot| self.entry(slot, depth, steps))
+            }
             (true, LEAF6 | RANGES) | (false, LEAF8) => Ok(()),
             (false, SKIP) => self.skip(at, depth, steps),
             (false, RANGES32) => self.ranges32(at, depth, steps, part),
@@ -322,6 +332,19 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Bytes of the direct12 at `at`, the node number `steps` of a walk, at `depth`, which the ref at `found` leads to.
+    fn direct(&self, at: u32, depth: u16, steps: u32, found: u32) -> Result<u32, Error> {
+        let bytes = DIRECT_UNITS * UNIT;
+        if steps != 1 || depth != ROOT_IPV6 || u64::from(at) + u64::from(bytes) > self.size - u64::from(GUARD)
+        {
+            return damaged(
+                "a direct12 that is not below a root of 12 bits, or at the image's end: the ref",
+                found,
+            );
+        }
+        Ok(bytes)
+    }
+
     /// Bytes of the bitmap node at `at`.
     fn bitmap(&self, at: u32, kind: u32) -> Result<u32, Error> {
         let runs = runs(self.words, at, self.kind);
@@ -329,7 +352,7 @@ impl<'a> Check<'a> {
         if starts[0] & 1 == 0 {
             return damaged("run bitmap", at);
         }
-        if self.kind == NODE8
+        if self.kind != NODE6
             && counted(&starts).into_iter().ne((at..).step_by(8).take(5).map(|at| load64(self.words, at)))
         {
             return damaged("run counts", at);

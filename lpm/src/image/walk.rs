@@ -2,8 +2,9 @@
 
 use super::exact::Hash;
 use super::layout::{
-    DIR_BITS, Keys, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS, RANGES_VALUES, RANGES32,
-    RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader, UNIT, kind_of,
+    DIR_BITS, DIRECT_BITS, DIRECT_UNITS, Keys, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS,
+    RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader,
+    UNIT, kind_of,
 };
 use super::runs::starts;
 use super::space::Block;
@@ -89,6 +90,12 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
     let unit = entry & REF_OFFSET;
     let at = unit * UNIT;
     let units = match (kind, kind_of(entry)) {
+        _ if kind.is_direct(entry) => {
+            for slot in 0..1 << DIRECT_BITS {
+                own_nodes(words, load(words, at + 4 * slot), kind, visit);
+            }
+            DIRECT_UNITS
+        }
         (_, id) if id == kind.leaf() => leaf_units(kind, runs(words, at, kind)),
         (NODE6, RANGES) => (RANGES_VALUES + 4 * ranges_values(words, at)).div_ceil(UNIT),
         (_, SKIP) => {

@@ -3,7 +3,7 @@
 use super::Table;
 use super::check_value;
 use super::exact;
-use super::root::{DEEP_FROM, Root, root_bits, slots_of, weight};
+use super::root::{DEEP_FROM, Root, root_bits, weight};
 use crate::image::Error;
 use crate::image::exact::key;
 use crate::image::layout::TableHeader;
@@ -121,6 +121,7 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         self.acquire(image, changes.others);
         changes.all().for_each(|change| self.count(change, true));
+        changes.others.iter().for_each(|change| self.root.count(change, true));
         let is_removal = changes.is_removal();
         image.space.use_reserve(is_removal);
         let published = match self.rebuild_or(image, changes, is_much) {
@@ -179,11 +180,14 @@ impl<A: Address> Table<A> {
         let len = self.prefix_store.len();
         let keys = changes.keys(&self.root);
         let weight = weight(len - keys, keys);
+        let words = image.memory.words();
         // One that did not fit is tried again when there is twice as much to gain.
         let may_grow = len >= 2 * self.refused_at;
         let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
         let is_outgrown = may_grow
-            && (self.root.bits < root_bits::<A>(weight / 2, is_deep) || self.is_short_of_words(keys))
+            && (self.root.bits < root_bits::<A>(weight / 2, is_deep)
+                || self.is_short_of_words(keys)
+                || changes.others.iter().any(|change| self.root.is_short_of_direct(words, change)))
             || may_shrink && self.is_too_large(weight);
         // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
         let only_whole =
@@ -259,40 +263,15 @@ impl<A: Address> Table<A> {
                 published_words.extend(swings.early);
                 (late, vacated) = (swings.late, Some(swings.vacated));
             }
-            let mut rest = others;
-            while let Some(first) = rest.first() {
-                // Those that it covers, or that share its root slot.
-                let shared = Prefix::truncated(first.prefix.addr(), root.bits.min(first.prefix.len()));
-                let together = rest.iter().take_while(|change| shared.covers(&change.prefix)).count();
-                let (together, behind) = rest.split_at(together);
-                rest = behind;
-                let slots = slots_of(&shared, root.bits);
-                match together {
-                    [only] if only.before() == only.after() => (),
-                    _ if shared.len() == root.bits => {
-                        builder.edit(
-                            prefix_store,
-                            together,
-                            root.index(slots.start),
-                            root.bits,
-                            published_words,
-                        )?;
-                    }
-                    [only] => {
-                        let is_meant = |slot| root.is_cover(slots.start + slot, shared.len());
-                        let first = root.index(slots.start);
-                        builder.fill_words(
-                            prefix_store,
-                            only,
-                            first,
-                            root.bits,
-                            is_meant,
-                            published_words,
-                        )?;
-                    }
-                    _ => root.repaint(&mut builder, prefix_store, together, slots, published_words)?,
-                }
-            }
+            let is_cover = |slot, len| root.is_cover(slot, len);
+            builder.change_words(
+                prefix_store,
+                others,
+                root.index(0),
+                0..root.bits,
+                is_cover,
+                published_words,
+            )?;
             published_words.append(&mut late);
             Ok(())
         };
@@ -349,6 +328,7 @@ impl<A: Address> Table<A> {
                 self.prefix_store.set(change.prefix, change.old);
                 self.count(change, false);
             }
+            changes.others.iter().for_each(|change| self.root.count(change, false));
         }
         // A new palette has counted the present values.
         let palette = self.root.palette.as_mut().filter(|_| published != Ok(Published::Whole));

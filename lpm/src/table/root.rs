@@ -2,11 +2,12 @@
 
 use super::exact::{Plan, others};
 use crate::image::Error;
-use crate::image::build::Builder;
+use crate::image::build::{DIRECT_MIN, ROOT_IPV6};
 use crate::image::exact::Exact;
-use crate::image::layout::{EXACT, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT};
+use crate::image::layout::{
+    DIRECT_BITS, EXACT, Kind, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT,
+};
 use crate::image::palette::Palette;
-use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
 use crate::image::walk::table_block;
 use crate::prefix_store::{Change, PrefixStore};
@@ -28,6 +29,10 @@ pub(super) struct Root {
     pub pool: PoolId,
     /// For each slot, the length of the longest prefix shorter than `bits` that covers it; 0 = none but that of length 0.
     cover: Vec<u8>,
+    /// For each slot, the prefixes longer than `bits` below it. Only of a root that may have direct12 below it.
+    inside: Vec<u32>,
+    /// So many of them got a direct12.
+    direct_min: usize,
     pub palette: Option<Box<Palette>>,
     /// The hash table of prefixes of full length.
     pub exact: Option<Exact>,
@@ -44,7 +49,8 @@ pub(super) fn root_bits<A: Address>(prefixes: usize, is_deep: bool) -> u16 {
         (4, ..=64) if is_deep => 10,
         (4, ..=64) | (0 | 6, ..=256) => 8,
         (4, ..=4096) => 12,
-        (4, ..=200_000) | (0 | 6, _) => 16,
+        (6, _) => ROOT_IPV6,
+        (4, ..=200_000) | (0, _) => 16,
         (_, ..=2_000_000) => 18,
         _ => 20,
     }
@@ -54,6 +60,15 @@ pub(super) fn root_bits<A: Address>(prefixes: usize, is_deep: bool) -> u16 {
 /// slot, keys too.
 pub(super) fn weight(others: usize, keys: usize) -> usize {
     others.max(keys / 16)
+}
+
+/// A root to be built.
+struct Shape {
+    bits: u16,
+    /// In a pool of its own.
+    has_own: bool,
+    /// May have direct12 below it.
+    may_direct: bool,
 }
 
 /// The longest prefix whose key bits behind a root of 8 bits one node tells apart.
@@ -72,6 +87,8 @@ impl Root {
         bits: 0,
         pool: PoolId::SHARED,
         cover: Vec::new(),
+        inside: Vec::new(),
+        direct_min: usize::MAX,
         palette: None,
         exact: None,
         full: 0,
@@ -98,9 +115,14 @@ impl Root {
         let slot = || self.index(prefix.addr().bits_at(0, self.bits));
         let place = self.exact.as_ref().and_then(|exact| exact.place(prefix));
         let word = place.map_or_else(slot, |(word, _)| word);
-        let entry = words[word].load(Ordering::Relaxed);
-        let node = if entry & REF_NODE == 0 { 0 } else { (entry & REF_OFFSET) * UNIT / 4 };
-        words[node as usize].load(Ordering::Relaxed)
+        let node =
+            |entry: u32| if entry & REF_NODE == 0 { 0 } else { ((entry & REF_OFFSET) * UNIT / 4) as usize };
+        let mut entry = words[word].load(Ordering::Relaxed);
+        if Kind::of_family(A::FAMILY).is_direct(entry) && place.is_none() {
+            entry =
+                words[node(entry) + prefix.addr().bits_at(self.bits, DIRECT_BITS)].load(Ordering::Relaxed);
+        }
+        words[node(entry)].load(Ordering::Relaxed)
     }
 
     /// Builds table `id` aside and publishes it for all addresses at once. `has_own`: in a pool of its own, also if it is small.
@@ -118,11 +140,13 @@ impl Root {
             let keys = plan.map_or(0, Plan::count);
             let weight = weight(prefix_store.len() - keys, keys);
             let bits = root_bits::<A>(weight, weight <= 64 && plan.is_none() && is_deep());
-            match Self::build_of(image, id, key_bits, prefix_store, plan, bits, has_own) {
+            let mut build = |bits| {
+                let shape = Shape { bits, has_own, may_direct: true };
+                Self::build_of(image, id, key_bits, prefix_store, plan, shape)
+            };
+            match build(bits) {
                 // So many chunks in a row are not always there.
-                Err(Error::Full { .. }) if bits > 18 => {
-                    Self::build_of(image, id, key_bits, prefix_store, plan, 18, has_own)
-                }
+                Err(Error::Full { .. }) if bits > 18 => build(18),
                 built => built,
             }
         };
@@ -147,9 +171,10 @@ impl Root {
         let without = [16, 12, 8].map(|bits| (None, bits));
         for (plan, bits) in with_plan.into_iter().flatten().chain(without) {
             let is_smaller =
-                bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY == 4);
+                bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY != 0);
             if is_smaller && matches!(built, Err(Error::Full { .. })) {
-                built = Self::build_of(image, id, key_bits, prefix_store, plan, bits, false);
+                let shape = Shape { bits, has_own: false, may_direct: false };
+                built = Self::build_of(image, id, key_bits, prefix_store, plan, shape);
             }
         }
         built
@@ -161,9 +186,9 @@ impl Root {
         key_bits: u16,
         prefix_store: &PrefixStore<A>,
         plan: Option<&Plan>,
-        bits: u16,
-        has_own: bool,
+        shape: Shape,
     ) -> Result<Self, Error> {
+        let Shape { bits, has_own, may_direct } = shape;
         let count = 1usize << bits;
         let in_all = prefix_store.len() - plan.map_or(0, Plan::count);
         let all = || others(plan, prefix_store);
@@ -185,9 +210,20 @@ impl Root {
             }
         }
 
+        let mut inside = Vec::new();
+        let mut direct_min = usize::MAX;
+        if may_direct && A::FAMILY == 6 && bits == ROOT_IPV6 {
+            inside = alloc::vec![0; count];
+            for (prefix, _) in long.iter().filter(|(prefix, _)| prefix.len() > bits) {
+                inside[prefix.addr().bits_at(0, bits)] += 1;
+            }
+            direct_min = least_for_direct(&inside);
+        }
+
         // A large table is freed by its chunks; a small one would leave most of a chunk empty.
         let pool = if has_own { image.space.new_pool() } else { PoolId::SHARED };
         let mut builder = image.builder::<A>(pool, palette.as_deref(), None);
+        builder.nodes.direct_min = direct_min;
         let mut build = || {
             let exact = plan.map(|plan| plan.build(&mut builder)).transpose()?;
             let units = table_block(LINE, bits, builder.nodes.palette.is_some()).units;
@@ -217,7 +253,7 @@ impl Root {
             palette.place(words, at as usize / 4 + count);
         }
         let full_below = full - plan.map_or(0, Plan::count);
-        let root = Self { at, bits, pool, cover, palette, exact, full, full_below };
+        let root = Self { at, bits, pool, cover, inside, direct_min, palette, exact, full, full_below };
         let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let family = A::FAMILY | if root.exact.is_some() { EXACT } else { 0 };
         let header = [
@@ -252,42 +288,28 @@ impl Root {
         Ok(root)
     }
 
-    /// Brings `slots` in line with `changes`, which the first of them covers all.
-    pub fn repaint<A: Address, G: Grace>(
-        &self,
-        builder: &mut Builder<'_, G>,
-        prefix_store: &PrefixStore<A>,
-        changes: &[Change<A>],
-        slots: Range<usize>,
-        published_words: &mut Vec<PublishedWord>,
-    ) -> Result<(), Error> {
-        let bits = self.bits;
-        let mut is_anew = alloc::vec![false; slots.len()];
-        for change in changes.iter().filter(|change| change.prefix.len() < bits) {
-            for slot in slots_of(&change.prefix, bits) {
-                is_anew[slot - slots.start] |= self.is_cover(slot, change.prefix.len());
-            }
-        }
-        for slot in slots.clone().filter(|slot| is_anew[slot - slots.start]) {
-            let word = self.index(slot);
-            if let Some(entry) = builder.anew(prefix_store, A::from_index(slot, bits), word, bits)? {
-                published_words.push(PublishedWord { word, entry });
-            }
-        }
-        let slot = |change: &Change<A>| change.prefix.addr().bits_at(0, bits);
-        let long: Vec<_> = changes.iter().filter(|change| change.prefix.len() >= bits).copied().collect();
-        for together in long.chunk_by(|one, two| slot(one) == slot(two)) {
-            let slot = slot(&together[0]);
-            if !is_anew[slot - slots.start] {
-                builder.edit(prefix_store, together, self.index(slot), bits, published_words)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a prefix of `len` bits, fewer than the root's, is the longest such that covers `slot`, or would be.
     pub fn is_cover(&self, slot: usize, len: u16) -> bool {
         u16::from(self.cover[slot]) <= len
+    }
+
+    /// Counts a prefix below the root that comes or goes with `change`, or takes that back.
+    pub fn count<A: Address>(&mut self, change: &Change<A>, is_done: bool) {
+        if !self.inside.is_empty() && change.prefix.len() > self.bits {
+            let (old, new) = if is_done { (change.old, change.new) } else { (change.new, change.old) };
+            let count = &mut self.inside[change.prefix.addr().bits_at(0, self.bits)];
+            *count = *count + u32::from(new.is_some()) - u32::from(old.is_some());
+        }
+    }
+
+    /// Whether a prefix that was added is in a slot that has many more of them than when it got no direct12.
+    pub fn is_short_of_direct<A: Address>(&self, words: &[AtomicU32], change: &Change<A>) -> bool {
+        if self.inside.is_empty() || change.old.is_some() || change.prefix.len() <= self.bits {
+            return false;
+        }
+        let slot = change.prefix.addr().bits_at(0, self.bits);
+        self.inside[slot] as usize >= 2 * self.direct_min
+            && !Kind::of_family(A::FAMILY).is_direct(words[self.index(slot)].load(Ordering::Relaxed))
     }
 
     /// Brings [`Root::is_cover`] in line with a change of a prefix shorter than the root's bits.
@@ -303,6 +325,19 @@ impl Root {
             slots.iter_mut().filter(|cover| **cover == len).for_each(|cover| *cover = above);
         }
     }
+}
+
+/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12. `inside` are the slots' numbers.
+///
+/// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
+fn least_for_direct(inside: &[u32]) -> usize {
+    const SPARED: usize = ((4 << 16) - (4 << ROOT_IPV6)) / (4 << DIRECT_BITS);
+    let all: u64 = inside.iter().map(|count| u64::from(*count)).sum();
+    let mut largest = inside.to_vec();
+    largest.sort_unstable_by(|one, two| two.cmp(one));
+    let at_most = largest[SPARED].saturating_add(1).min(1024);
+    // In a large table, a slot of few prefixes is not worth a table built anew.
+    (at_most as usize).max((all / 512) as usize).max(DIRECT_MIN)
 }
 
 /// The slots of a root of `bits` bits that `prefix`, which is not longer, covers.

@@ -1,9 +1,10 @@
 //! Batches of IPv6. All addresses of a batch go down together, a node8 each, so that the processor waits for many loads at once. No
 //! branch depends on a single address before the end. Few come to a node of another kind; they go on one by one.
 
-use super::super::layout::{LEAF8, NODE8, NODE8_SLOTS, REF_NODE, REF_OFFSET, node_ref};
-use super::super::lookup::{CODES8, TableReader};
-use super::super::words::{ahead, near, near_code, near64, ones, popcount};
+use super::super::build::ROOT_IPV6;
+use super::super::layout::{DIRECT_BITS, LEAF8, NODE8, REF_NODE, REF_OFFSET, node_ref};
+use super::super::lookup::{CODES8, TableReader, run8};
+use super::super::words::{ahead, near, near_code, ones, popcount};
 use crate::Address;
 use core::arch::x86_64::*;
 use core::sync::atomic::Ordering;
@@ -28,62 +29,57 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     const LEAF: u32 = node_ref(LEAF8, 0);
     let (words, end) = (table.reader.words, table.reader.end);
     const { assert!(N <= 64) }
-    // A list of the addresses that are at a node8 inside the image. Of each address, how many nodes it has passed, and the key bits that came
-    // next at the root.
-    let (mut live, mut count, mut steps, mut keys) = ([0u8; N], 0, [0u8; N], [0; N]);
+    // The addresses that are at a node8, and those at a leaf8, inside the image. Of each address, the key bits that came next at the first of
+    // them, and how many node8 it has passed.
+    let (mut live, mut leaves, mut keys, mut steps) = ([0; N], [0; N], [0; N], [0u8; N]);
+    let (mut at_node, mut at_leaf) = (0, 0);
     for (i, addr) in addrs.iter().enumerate() {
-        values[i] = table.root(*addr).load(Ordering::Acquire);
-        ahead(words, (values[i] & REF_OFFSET) as usize * 2);
-        keys[i] = addr.word_at(0) << table.bits;
-        live[count] = i as u8;
-        count += usize::from(values[i].wrapping_sub(USUAL) < end);
+        let (entry, key, _) = table.first8(*addr);
+        ahead(words, (entry & REF_OFFSET) as usize * 2);
+        (values[i], keys[i]) = (entry, key);
+        // SAFETY: i is less than N.
+        unsafe {
+            at_node = add(&mut live, at_node, i, entry.wrapping_sub(USUAL) < end);
+            at_leaf = add(&mut leaves, at_leaf, i, entry.wrapping_sub(LEAF) < end);
+        }
     }
-    let slots = Slots::of(&keys);
     // As many steps as the 64 bits suffice for.
-    let most = BYTES - (table.bits as usize).div_ceil(8);
-    for step in 0..most {
-        let mut left = 0;
-        for at in 0..count {
-            // SAFETY: the list holds N numbers at most, all less than N. The node begins before the guard, which is longer. The processor has
-            // the instruction.
+    let most_above =
+        table.bits as usize + if table.bits == u32::from(ROOT_IPV6) { usize::from(DIRECT_BITS) } else { 0 };
+    for step in 0..BYTES - most_above.div_ceil(8) {
+        for at in 0..core::mem::take(&mut at_leaf) {
+            // SAFETY: the list holds numbers less than N. The node begins before the guard, which is longer. The processor has the instruction.
+            unsafe {
+                let i = usize::from(*leaves.get_unchecked(at));
+                let node = values.get_unchecked(i).wrapping_sub(LEAF) as usize * 2;
+                let (starts, before) = run8(words, node, keys.get_unchecked(i) << (8 * step) >> 56);
+                let run = before + popcount(starts);
+                *values.get_unchecked_mut(i) =
+                    table.palette[near_code::<CODES8>(words, node, run)].load(Ordering::Acquire);
+            }
+        }
+        for at in 0..core::mem::take(&mut at_node) {
+            // SAFETY: as above.
             unsafe {
                 let i = usize::from(*live.get_unchecked(at));
                 let node = values.get_unchecked(i).wrapping_sub(USUAL) as usize * 2;
-                let (part, behind) = slots.at(i, step);
-                let starts = near64(words, node + 2 * part);
-                let run = (starts >> NODE8_SLOTS) as usize + popcount(starts << behind);
+                let (starts, before) = run8(words, node, keys.get_unchecked(i) << (8 * step) >> 56);
+                let run = before + popcount(starts);
                 let entry = near(words, node + NODE8.refs as usize / 4 - 1 + run);
                 ahead(words, (entry & REF_OFFSET) as usize * 2);
                 *values.get_unchecked_mut(i) = entry;
                 *steps.get_unchecked_mut(i) = step as u8 + 1;
-                *live.get_unchecked_mut(left) = i as u8;
-                left += usize::from(entry.wrapping_sub(USUAL) < end);
+                at_node = add(&mut live, at_node, i, entry.wrapping_sub(USUAL) < end);
+                at_leaf = add(&mut leaves, at_leaf, i, entry.wrapping_sub(LEAF) < end);
             }
         }
-        count = left;
-        if count == 0 {
+        if at_node + at_leaf == 0 {
             break;
         }
     }
-    let (mut leaves, mut others) = (0, 0);
-    for i in 0..N {
-        let is_leaf = values[i].wrapping_sub(LEAF) < end && usize::from(steps[i]) < most;
-        leaves |= u64::from(is_leaf) << i;
-        others |= u64::from(values[i] & REF_NODE != 0 && !is_leaf) << i;
-    }
-    for i in ones::<N>(leaves) {
-        let node = values[i].wrapping_sub(LEAF) as usize * 2;
-        // SAFETY: as above; fewer than `most` steps have been made.
-        values[i] = unsafe {
-            let (part, behind) = slots.at(i, steps[i].into());
-            let starts = near64(words, node + 2 * part);
-            let run = (starts >> NODE8_SLOTS) as usize + popcount(starts << behind);
-            table.palette[near_code::<CODES8>(words, node, run)].load(Ordering::Acquire)
-        };
-    }
-    for i in ones::<N>(others) {
-        let depth = table.bits as u16 + u16::from(steps[i]) * NODE8.stride;
-        values[i] = table.reader.walk8(table.palette, values[i], addrs[i], depth);
+    for i in ones::<N>(nodes(values)) {
+        let depth = table.first8(addrs[i]).2 + u32::from(steps[i]) * u32::from(NODE8.stride);
+        values[i] = table.rest8(values[i], addrs[i], depth);
     }
     let fallback = table.fallback;
     for value in &mut *values {
@@ -95,82 +91,30 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     }
 }
 
-/// [`node8_part`](super::super::layout::node8_part) of each byte of each key: the word of `starts`, and a shift. It takes the slots
-/// above the byte's own out of that word.
-struct Slots<const N: usize> {
-    parts: [[u8; BYTES]; N],
-    behind: [[u8; BYTES]; N],
+/// Adds `i` to the list of the first `count` of `numbers` if `is_meant`, without a branch; returns how many there are then.
+// The number apart from the list: else both stay in memory, and each addition waits for the one before.
+///
+/// # Safety
+///
+/// `count` is less than N.
+#[inline(always)]
+unsafe fn add<const N: usize>(numbers: &mut [u8; N], count: usize, i: usize, is_meant: bool) -> usize {
+    debug_assert!(count < N);
+    // SAFETY: the caller's promise.
+    unsafe { *numbers.get_unchecked_mut(count) = i as u8 };
+    count + usize::from(is_meant)
 }
 
-impl<const N: usize> Slots<N> {
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn of(keys: &[u64; N]) -> Self {
-        const { assert!(N.is_multiple_of(4) && NODE8_SLOTS == 56) }
-        // By the byte's upper half: the word of the first of its sixteen slots, and 8 where the last eight belong to the next word.
-        const PARTS: [u8; 16] = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4];
-        const HALVES: [u8; 16] = [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0];
-        // 63 + 56 × word, modulo 256. Less the byte, it is the shift.
-        const LAST: [u8; 16] = [63, 119, 175, 231, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        // SAFETY: sixteen bytes.
-        let table =
-            |bytes: &[u8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
-        let (parts, halves, last) = (table(&PARTS), table(&HALVES), table(&LAST));
-        let mut slots = Self { parts: [[0; BYTES]; N], behind: [[0; BYTES]; N] };
-        for four in (0..N).step_by(4) {
-            // SAFETY: four keys, and room for as many bytes, lie there.
-            unsafe {
-                let bytes = _mm256_loadu_si256(keys.as_ptr().add(four).cast());
-                let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15));
-                let half = _mm256_and_si256(_mm256_shuffle_epi8(halves, upper), bytes);
-                let part = _mm256_add_epi8(_mm256_shuffle_epi8(parts, upper), _mm256_srli_epi16::<3>(half));
-                let behind = _mm256_sub_epi8(_mm256_shuffle_epi8(last, part), bytes);
-                _mm256_storeu_si256(slots.parts.as_mut_ptr().add(four).cast(), part);
-                _mm256_storeu_si256(slots.behind.as_mut_ptr().add(four).cast(), behind);
-            }
-        }
-        slots
-    }
-
-    /// The word and the shift for key `i` after `step` nodes.
-    ///
-    /// # Safety
-    ///
-    /// `i` is less than N, and `step` less than [`BYTES`].
-    #[inline(always)]
-    unsafe fn at(&self, i: usize, step: usize) -> (usize, u32) {
-        let byte = BYTES - 1 - step;
-        debug_assert!(i < N && step < BYTES);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (parts, behind) = (self.parts.get_unchecked(i), self.behind.get_unchecked(i));
-            // A shift takes six bits.
-            ((*parts.get_unchecked(byte)).into(), u32::from(*behind.get_unchecked(byte)) & 63)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::layout::node8_part;
-    use super::Slots;
-
-    #[test]
-    fn slots_are_those_of_node8_part() {
-        if !super::super::has_features() {
-            return;
-        }
-        for slot in 0..=255u8 {
-            let keys: [u64; 16] = core::array::from_fn(|i| {
-                u64::from_be_bytes(core::array::from_fn(|byte| slot.wrapping_add((8 * i + byte) as u8)))
-            });
-            // SAFETY: the processor has the instructions; both numbers are in range.
-            let slots = unsafe { Slots::of(&keys) };
-            for (i, step) in (0..16).flat_map(|i| (0..8).map(move |step| (i, step))) {
-                let (part, bit) = node8_part(slot.wrapping_add((8 * i + step) as u8).into());
-                // SAFETY: as above.
-                assert_eq!(unsafe { slots.at(i, step) }, (part as usize, 63 - bit), "{slot} {i} {step}");
-            }
-        }
-    }
+/// Which of these are refs to nodes, as bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nodes<const N: usize>(values: &[u32; N]) -> u64 {
+    const { assert!(N <= 64 && REF_NODE == 1 << 31) }
+    let (eights, _) = values.as_chunks::<8>();
+    eights.iter().enumerate().fold(0, |all, (at, eight)| {
+        // SAFETY: eight values lie there.
+        let bits =
+            _mm256_movemask_ps(_mm256_castsi256_ps(unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) }));
+        all | u64::from(bits as u32) << (8 * at)
+    })
 }
