@@ -187,6 +187,7 @@ impl<A: Address> Table<A> {
         let is_outgrown = may_grow
             && (self.root.bits < root_bits::<A>(weight / 2, is_deep)
                 || self.is_short_of_words(keys)
+                || self.root.may_take_direct::<A>(len)
                 || changes.others.iter().any(|change| self.root.is_short_of_direct(words, change)))
             || may_shrink && self.is_too_large(weight);
         // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
@@ -224,7 +225,7 @@ impl<A: Address> Table<A> {
     fn is_too_large(&self, weight: usize) -> bool {
         const MUCH: usize = 8;
         let is_exact_large = self.root.exact.as_ref().is_some_and(|exact| exact.hash.bits > 10);
-        self.root.bits > root_bits::<A>(MUCH * weight, true)
+        self.root.least_bits::<A>() > root_bits::<A>(MUCH * weight, true)
             || is_exact_large && MUCH * self.full < self.root.full
     }
 

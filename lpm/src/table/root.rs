@@ -33,6 +33,8 @@ pub(super) struct Root {
     inside: Vec<u32>,
     /// So many of them got a direct12.
     direct_min: usize,
+    /// Prefixes when it was built.
+    prefixes: usize,
     pub palette: Option<Box<Palette>>,
     /// The hash table of prefixes of full length.
     pub exact: Option<Exact>,
@@ -67,9 +69,33 @@ struct Shape {
     bits: u16,
     /// In a pool of its own.
     has_own: bool,
-    /// May have direct12 below it.
-    may_direct: bool,
+    inside: Vec<u32>,
+    direct_min: usize,
 }
+
+impl Shape {
+    /// Without direct12.
+    fn plain(bits: u16, has_own: bool) -> Self {
+        Self { bits, has_own, inside: Vec::new(), direct_min: usize::MAX }
+    }
+
+    /// As a root of IPv6 with direct12 below it, if most of these prefixes are below one then. Else as wide as without them.
+    fn with_direct<A: Address>(prefixes: impl Iterator<Item = Prefix<A>>, has_own: bool) -> Self {
+        let mut inside = alloc::vec![0; 1 << ROOT_IPV6];
+        for prefix in prefixes.filter(|prefix| prefix.len() > ROOT_IPV6) {
+            inside[prefix.addr().bits_at(0, ROOT_IPV6)] += 1;
+        }
+        let (direct_min, all) = least_for_direct(&inside);
+        let below = inside.iter().map(|count| *count as usize).filter(|count| *count >= direct_min);
+        if 2 * below.sum::<usize>() < all {
+            return Self::plain(WIDE_IPV6, has_own);
+        }
+        Self { bits: ROOT_IPV6, has_own, inside, direct_min }
+    }
+}
+
+/// Bits of the root of an IPv6 table whose prefixes are spread over all addresses.
+const WIDE_IPV6: u16 = 16;
 
 /// The longest prefix whose key bits behind a root of 8 bits one node tells apart.
 pub(super) const DEEP_FROM: u16 = 8 + RANGES_BITS;
@@ -89,6 +115,7 @@ impl Root {
         cover: Vec::new(),
         inside: Vec::new(),
         direct_min: usize::MAX,
+        prefixes: 0,
         palette: None,
         exact: None,
         full: 0,
@@ -140,13 +167,17 @@ impl Root {
             let keys = plan.map_or(0, Plan::count);
             let weight = weight(prefix_store.len() - keys, keys);
             let bits = root_bits::<A>(weight, weight <= 64 && plan.is_none() && is_deep());
-            let mut build = |bits| {
-                let shape = Shape { bits, has_own, may_direct: true };
-                Self::build_of(image, id, key_bits, prefix_store, plan, shape)
+            let shape = match (A::FAMILY, bits) {
+                (6, ROOT_IPV6) => {
+                    Shape::with_direct(others(plan, prefix_store).map(|(prefix, _)| prefix), has_own)
+                }
+                _ => Shape::plain(bits, has_own),
             };
-            match build(bits) {
+            match Self::build_of(image, id, key_bits, prefix_store, plan, shape) {
                 // So many chunks in a row are not always there.
-                Err(Error::Full { .. }) if bits > 18 => build(18),
+                Err(Error::Full { .. }) if bits > 18 => {
+                    Self::build_of(image, id, key_bits, prefix_store, plan, Shape::plain(18, has_own))
+                }
                 built => built,
             }
         };
@@ -173,7 +204,7 @@ impl Root {
             let is_smaller =
                 bits <= root_bits::<A>(prefix_store.len(), false) && (bits != 12 || A::FAMILY != 0);
             if is_smaller && matches!(built, Err(Error::Full { .. })) {
-                let shape = Shape { bits, has_own: false, may_direct: false };
+                let shape = Shape::plain(bits, false);
                 built = Self::build_of(image, id, key_bits, prefix_store, plan, shape);
             }
         }
@@ -188,7 +219,7 @@ impl Root {
         plan: Option<&Plan>,
         shape: Shape,
     ) -> Result<Self, Error> {
-        let Shape { bits, has_own, may_direct } = shape;
+        let Shape { bits, has_own, inside, direct_min } = shape;
         let count = 1usize << bits;
         let in_all = prefix_store.len() - plan.map_or(0, Plan::count);
         let all = || others(plan, prefix_store);
@@ -208,16 +239,6 @@ impl Root {
                 cover[slots.clone()].fill(prefix.len() as u8);
                 values[slots].fill(value);
             }
-        }
-
-        let mut inside = Vec::new();
-        let mut direct_min = usize::MAX;
-        if may_direct && A::FAMILY == 6 && bits == ROOT_IPV6 {
-            inside = alloc::vec![0; count];
-            for (prefix, _) in long.iter().filter(|(prefix, _)| prefix.len() > bits) {
-                inside[prefix.addr().bits_at(0, bits)] += 1;
-            }
-            direct_min = least_for_direct(&inside);
         }
 
         // A large table is freed by its chunks; a small one would leave most of a chunk empty.
@@ -253,7 +274,9 @@ impl Root {
             palette.place(words, at as usize / 4 + count);
         }
         let full_below = full - plan.map_or(0, Plan::count);
-        let root = Self { at, bits, pool, cover, inside, direct_min, palette, exact, full, full_below };
+        let prefixes = prefix_store.len();
+        let root =
+            Self { at, bits, pool, cover, inside, direct_min, prefixes, palette, exact, full, full_below };
         let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let family = A::FAMILY | if root.exact.is_some() { EXACT } else { 0 };
         let header = [
@@ -302,6 +325,16 @@ impl Root {
         }
     }
 
+    /// The bits of a root for as many prefixes as this one is for, if they are not spread.
+    pub fn least_bits<A: Address>(&self) -> u16 {
+        if A::FAMILY == 6 { self.bits.min(ROOT_IPV6) } else { self.bits }
+    }
+
+    /// Whether direct12 may be worth it by now, since the table has grown to so many `prefixes`.
+    pub fn may_take_direct<A: Address>(&self, prefixes: usize) -> bool {
+        A::FAMILY == 6 && self.bits >= ROOT_IPV6 && self.inside.is_empty() && prefixes >= 2 * self.prefixes
+    }
+
     /// Whether a prefix that was added is in a slot that has many more of them than when it got no direct12.
     pub fn is_short_of_direct<A: Address>(&self, words: &[AtomicU32], change: &Change<A>) -> bool {
         if self.inside.is_empty() || change.old.is_some() || change.prefix.len() <= self.bits {
@@ -327,17 +360,17 @@ impl Root {
     }
 }
 
-/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12. `inside` are the slots' numbers.
+/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12; and the sum of `inside`, the slots' numbers.
 ///
 /// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
-fn least_for_direct(inside: &[u32]) -> usize {
-    const SPARED: usize = ((4 << 16) - (4 << ROOT_IPV6)) / (4 << DIRECT_BITS);
-    let all: u64 = inside.iter().map(|count| u64::from(*count)).sum();
+fn least_for_direct(inside: &[u32]) -> (usize, usize) {
+    const SPARED: usize = ((4 << WIDE_IPV6) - (4 << ROOT_IPV6)) / (4 << DIRECT_BITS);
+    let all: usize = inside.iter().map(|count| *count as usize).sum();
     let mut largest = inside.to_vec();
     largest.sort_unstable_by(|one, two| two.cmp(one));
     let at_most = largest[SPARED].saturating_add(1).min(1024);
     // In a large table, a slot of few prefixes is not worth a table built anew.
-    (at_most as usize).max((all / 512) as usize).max(DIRECT_MIN)
+    ((at_most as usize).max(all / 512).max(DIRECT_MIN), all)
 }
 
 /// The slots of a root of `bits` bits that `prefix`, which is not longer, covers.
