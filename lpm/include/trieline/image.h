@@ -189,11 +189,12 @@ struct tl_leaf8 {
  */
 #define TL_SKIP_MAX 127
 struct tl_skip {
-	__u64 bits[2];
+	__u64 bits;
 	__u32 len;
 	__u32 next;	 /* ref */
 	__u32 otherwise; /* a value or 0 */
 	__u32 reserved;
+	__u64 more[]; /* the second word of the bits, if there are more than 64 */
 };
 
 /*
@@ -238,7 +239,7 @@ _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows t
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
-_Static_assert(sizeof(struct tl_skip) == 32, "skip");
+_Static_assert(sizeof(struct tl_skip) == 24, "skip");
 _Static_assert(sizeof(struct tl_direct12) == 16384, "direct12");
 _Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
 _Static_assert(sizeof(struct tl_ranges32) == 28, "ranges32 header");

@@ -171,7 +171,7 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 	if (*len < 64)
 		differ = differ >> 1 >> (63 - *len);
 	else
-		differ |= (lo ^ tl_load64(base, node + 8)) >> 1 >> (127 - *len);
+		differ |= (lo ^ tl_load64(base, node + sizeof(struct tl_skip))) >> 1 >> (127 - *len);
 	if (differ) {
 		*len = TL_STOP;
 		return tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));

@@ -11,7 +11,7 @@ use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
 use super::runs::{Piece, PublishedWord, Runs, counted};
 use super::space::{Block, PoolId, Space};
-use super::walk::{self, SKIP_UNITS};
+use super::walk;
 use super::words::count_change;
 use crate::prefix_store::PrefixStore;
 use crate::{Address, Grace, Prefix};
@@ -408,12 +408,13 @@ impl<G: Grace> Nodes<'_, G> {
         if next == default {
             return Ok(default);
         }
-        let block = self.allocate(SKIP_UNITS)?;
+        let len = u32::from(end - depth);
+        let block = self.allocate(walk::skip_units(len))?;
         let addr = addr.masked(end);
-        let (first, second) = (addr.word_at(depth), addr.word_at(depth + 64));
-        let bits = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
-        let words = bits.into_iter().chain([u32::from(end - depth), next, default, 0]);
-        for (word, value) in words.enumerate() {
+        let [first, second] = [depth, depth + 64].map(|from| addr.word_at(from));
+        let [one, two, three, four] = [first, first >> 32, second, second >> 32].map(|half| half as u32);
+        let words = [one, two, len, next, default, 0, three, four];
+        for (word, value) in words.into_iter().take((block.units * UNIT / 4) as usize).enumerate() {
             self.put(block, word, value);
         }
         Ok(node_ref(SKIP, block.at))

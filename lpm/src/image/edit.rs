@@ -12,7 +12,7 @@ use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
 use super::runs::{Piece, PublishedWord};
 use super::space::Block;
-use super::walk::{self, SKIP_UNITS};
+use super::walk;
 use super::words::load;
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
@@ -416,7 +416,7 @@ impl<G: Grace> Builder<'_, G> {
             return Ok(None);
         }
         // Nothing is left behind the skip.
-        self.nodes.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
+        self.nodes.replaced.push(walk::skip_block(self.nodes.words, old));
         Ok(Some(entry))
     }
 

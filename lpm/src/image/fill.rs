@@ -4,13 +4,13 @@
 use super::build::{Builder, Nodes};
 use super::error::Error;
 use super::layout::{DIRECT_BITS, Kind, NODE8, NODE8_IPV6, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
-use super::lookup::{run_of, skip};
+use super::lookup::run_of;
 use super::palette::Palette;
 use super::runs::PublishedWord;
 use super::runs::{Spans, starts};
 use super::space::Block;
-use super::walk::{self, SKIP_UNITS};
-use super::words::{ahead, load, load64};
+use super::walk;
+use super::words::{ahead, load};
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
@@ -76,8 +76,8 @@ pub(super) fn child<A: Address>(addr: A, depth: u16, stride: u16, slot: usize) -
 /// `addr`, of `depth` bits, with the bits of the skip at byte offset `at`, and how many it has then.
 fn skip_path<A: Address>(words: &[AtomicU32], at: u32, addr: A, depth: u16) -> (A, u16) {
     const PART: u16 = 16;
-    let end = depth + skip(words, at, addr, depth).0;
-    let bits = u128::from(load64(words, at)) << 64 | u128::from(load64(words, at + 8));
+    let (bits, len) = walk::skip_bits(words, at);
+    let end = depth + len as u16;
     let path = (depth..end).step_by(PART.into()).fold(addr, |path, start| {
         let part = bits << (start - depth) >> (128 - PART);
         let len = PART.min(end - start);
@@ -434,7 +434,7 @@ impl<G: Grace> Builder<'_, G> {
         }
         if new[0] == new[1] {
             // Nothing is left behind the skip.
-            self.nodes.replaced.push(Block { at: old & REF_OFFSET, units: SKIP_UNITS });
+            self.nodes.replaced.push(walk::skip_block(self.nodes.words, old));
             return Ok(Some(new[1]));
         }
         for (at, entry) in [next, otherwise].into_iter().zip(new) {

@@ -9,7 +9,7 @@ use super::layout::{
 use super::runs::starts;
 use super::verify::{TableReport, names, verify};
 use super::walk;
-use super::words::{directory, load, load64};
+use super::words::{directory, load};
 use crate::graph::{Graph, GraphEdge, GraphNode, PathStep, digits};
 use crate::{Address, Prefix};
 use alloc::string::{String, ToString};
@@ -337,10 +337,10 @@ impl Opener<'_> {
             }
             (false, SKIP) => {
                 let field = |field: usize| load(words, node + field as u32);
-                let chain = u128::from(load64(words, node)) << 64 | u128::from(load64(words, node + 8));
+                let (chain, len) = walk::skip_bits(words, node);
                 let next = Way { keys: Keys::Chain(chain), entry: field(offset_of!(Skip, next)), to: None };
                 let others = Way { keys: Keys::Others, entry: field(offset_of!(Skip, otherwise)), to: None };
-                (field(offset_of!(Skip, len)) as u16, size_of::<Skip>() as u32, vec![next, others])
+                (len as u16, walk::skip_units(len) * UNIT, vec![next, others])
             }
             _ => {
                 let ways = self.bitmap(node, id == self.kind.leaf());

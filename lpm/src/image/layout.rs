@@ -182,8 +182,8 @@ pub const SKIP_MIN: u16 = 16;
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Skip {
-    /// Key bits that lead to `next`, left-aligned, as two 64-bit words, each low half first.
-    pub bits: [u32; 4],
+    /// Key bits that lead to `next`, left-aligned, low half first. Their second 64-bit word, if there are so many, lies behind the rest.
+    pub bits: [u32; 2],
     /// The number of those bits.
     pub len: u32,
     /// Ref.

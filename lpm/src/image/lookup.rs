@@ -593,7 +593,9 @@ pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u
     if len < 64 {
         return (len, differ >> 1 >> (63 - len) != 0);
     }
-    let second = addr.word_at(depth.saturating_add(64)) ^ load64(words, node.wrapping_add(8));
+    // Of 64 bits all of it is shifted out.
+    let more = load64(words, node.wrapping_add(size_of::<Skip>() as u32));
+    let second = addr.word_at(depth.saturating_add(64)) ^ more;
     (len, differ != 0 || second >> 1 >> (127 - len) != 0)
 }
 

@@ -310,7 +310,7 @@ impl<'a> Check<'a> {
             (_, id) if id == self.kind.leaf() && !self.has_palette => {
                 return damaged("a leaf without a palette: the ref", found);
             }
-            (false, SKIP) => size_of::<Skip>() as u32,
+            (false, SKIP) => walk::skip_block(self.words, entry).units * UNIT,
             (false, RANGES32) => walk::ranges32_bytes(self.words, at),
             _ => self.bitmap(at, kind)?,
         };

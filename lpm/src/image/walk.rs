@@ -12,8 +12,24 @@ use super::words::{load, load64};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
-/// Size of a skip in units.
-pub(crate) const SKIP_UNITS: u32 = size_of::<Skip>() as u32 / UNIT;
+/// Size of a skip of `len` bits in units.
+pub(crate) const fn skip_units(len: u32) -> u32 {
+    let words = if len > u64::BITS { 1 } else { 0 };
+    size_of::<Skip>() as u32 / UNIT + words
+}
+
+/// The bits of the skip at byte offset `at`, the first one highest, and how many they are.
+pub(super) fn skip_bits(words: &[AtomicU32], at: u32) -> (u128, u32) {
+    let len = load(words, at + offset_of!(Skip, len) as u32);
+    let more = if len > u64::BITS { load64(words, at + size_of::<Skip>() as u32) } else { 0 };
+    (u128::from(load64(words, at)) << 64 | u128::from(more), len)
+}
+
+/// The block of the skip that `entry` leads to.
+pub(super) fn skip_block(words: &[AtomicU32], entry: u32) -> Block {
+    let at = entry & REF_OFFSET;
+    Block { at, units: skip_units(skip_bits(words, at * UNIT).1) }
+}
 
 /// Size in units of a bitmap node of `runs` runs that are bytes.
 pub(crate) const fn leaf_units(kind: Kind, runs: u32) -> u32 {
@@ -100,7 +116,7 @@ pub(crate) fn own_nodes(words: &[AtomicU32], entry: u32, kind: Kind, visit: &mut
         (NODE6, RANGES) => (RANGES_VALUES + 4 * ranges_values(words, at)).div_ceil(UNIT),
         (_, SKIP) => {
             own_nodes(words, load(words, at + offset_of!(Skip, next) as u32), kind, visit);
-            SKIP_UNITS
+            skip_units(skip_bits(words, at).1)
         }
         (NODE8, RANGES32) => {
             let bytes = ranges32_bytes(words, at);
