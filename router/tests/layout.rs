@@ -99,7 +99,7 @@ fn structs_of_intf_h() {
 /// `image.h` has its Rust twin in `trieline-lpm`, which knows no BPF.
 #[test]
 fn structs_of_image_h() {
-    use trieline_lpm::image::layout::{ImageHeader, NODE6, NODE8, Skip, TableHeader};
+    use trieline_lpm::image::layout::{ImageHeader, NODE6, NODE8, NODE8_BEFORE, Skip, TableHeader};
     let btf = Btf::from_path(object()).unwrap();
     let compare = |name: &str, size: usize, ours: &[(&str, usize)]| {
         let (btf_size, members) = members(&btf, name);
@@ -129,7 +129,7 @@ fn structs_of_image_h() {
     compare("tl_table", size_of::<TableHeader>(), table);
     compare("tl_skip", size_of::<Skip>(), fields!(Skip { bits, len, next, otherwise }));
     compare("tl_node6", NODE6.refs as usize, &[("starts", 0), ("ref", NODE6.refs as usize)]);
-    let node8 = [("starts", 0), ("ref", NODE8.refs as usize)];
+    let node8 = [("starts", 0), ("before", NODE8_BEFORE as usize), ("ref", NODE8.refs as usize)];
     compare("tl_node8", NODE8.refs as usize, &node8);
 }
 

@@ -185,7 +185,8 @@ struct tl_leaf8 {
 
 /*
  * Stands for a chain of nodes with one child each. The next `len` key bits are `bits` (first word first, each
- * a number whose highest bit comes first) or the answer is `otherwise`.
+ * a number whose highest bit comes first) or the answer is `otherwise`. The second word of more than 64 bits
+ * follows the struct.
  */
 #define TL_SKIP_MAX 127
 struct tl_skip {
@@ -194,7 +195,6 @@ struct tl_skip {
 	__u32 next;	 /* ref */
 	__u32 otherwise; /* a value or 0 */
 	__u32 reserved;
-	__u64 more[]; /* the second word of the bits, if there are more than 64 */
 };
 
 /*

@@ -132,7 +132,8 @@ static inline __attribute__((always_inline)) __u32 tl_run8(tl_base_t base, __u32
 	__u32 word64 = slot >> 6;
 	__u64 starts = tl_load64(base, node + 8 * word64) << (~slot & 63);
 
-	return tl_load8(base, node + __builtin_offsetof(struct tl_node8, before) + word64) + tl_popcount(starts);
+	return tl_load8(base, node + __builtin_offsetof(struct tl_node8, before) + word64) +
+	       tl_popcount(starts);
 }
 
 /* The ref that a tl_node8 has for a slot. */

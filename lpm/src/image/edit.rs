@@ -8,10 +8,10 @@ use super::layout::{
     DIRECT_BITS, Kind, NODE6, NODE8, NODE8_IPV6, RANGES, RANGES32, RANGES32_BITS, RANGES32_REFS,
     RANGES32_RUNS, REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
-use super::lookup::{run_of, skip};
 use super::ranges::{Ranges, Run};
 use super::runs::{Piece, PublishedWord};
 use super::space::Block;
+use super::step::{run_of, skip};
 use super::walk;
 use super::words::load;
 use crate::prefix_store::{Change, PrefixStore};

@@ -4,11 +4,11 @@
 use super::build::{Builder, Nodes};
 use super::error::Error;
 use super::layout::{DIRECT_BITS, Kind, NODE8, NODE8_IPV6, REF_NODE, REF_OFFSET, SKIP, Skip, UNIT, kind_of};
-use super::lookup::run_of;
 use super::palette::Palette;
 use super::runs::PublishedWord;
 use super::runs::{Spans, starts};
 use super::space::Block;
+use super::step::run_of;
 use super::walk;
 use super::words::{ahead, load};
 use crate::prefix_store::{Change, PrefixStore};

@@ -2,9 +2,10 @@
 
 use super::error::Error;
 use super::exact;
-use super::layout::{self, ImageHeader, Keys, Kind, RANGES32_STARTS, Skip, TableHeader};
+use super::layout::{self, ImageHeader, Keys, RANGES32_STARTS, Skip, TableHeader};
 use super::place::{Exact, Place};
-use super::words::{self, load, load64, near, near_code, near64};
+use super::step::{above, skip};
+use super::words::{self, load, near, near_code, near64, run8};
 use crate::Address;
 use core::hint::select_unpredictable;
 use core::marker::PhantomData;
@@ -409,7 +410,7 @@ impl<A: Address> TableReader<'_, A> {
         None
     }
 
-    /// The ref of the root for an address that is not of IPv4, or that of the direct12 there; the key bits that come next, and how many came
+    /// The ref of the root for an address that is not of IPv4, or of the direct12 there. Then the key bits that come next, and how many came
     /// before.
     #[inline(always)]
     pub(super) fn first8(&self, addr: A) -> (u32, u64, u32) {
@@ -573,56 +574,4 @@ fn walk4(words: &[AtomicU32], palette: &Palette, mut entry: u32, addr: u32, dept
         key <<= layout::NODE6.stride;
     }
     0 // a node below the last key bit: a damaged image
-}
-
-/// How many of the starts in `pair` (four of a ranges node's) lie above the key bits whose complement to 0xffff is `rest`. For
-/// both halves: bits 16 and 48 of the sum.
-#[inline]
-fn above(pair: u64, rest: u64) -> u64 {
-    const LOW: u64 = 0x0000_ffff_0000_ffff;
-    const CARRY: u64 = 0x0001_0000_0001_0000;
-    (((pair & LOW) + rest) & CARRY) + (((pair >> 16 & LOW) + rest) & CARRY)
-}
-
-/// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.
-#[inline]
-pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u16) -> (u16, bool) {
-    let len =
-        (load(words, node.wrapping_add(offset_of!(Skip, len) as u32)) & u32::from(layout::SKIP_MAX)) as u16;
-    let differ = addr.word_at(depth) ^ load64(words, node);
-    if len < 64 {
-        return (len, differ >> 1 >> (63 - len) != 0);
-    }
-    // Of 64 bits all of it is shifted out.
-    let more = load64(words, node.wrapping_add(size_of::<Skip>() as u32));
-    let second = addr.word_at(depth.saturating_add(64)) ^ more;
-    (len, differ != 0 || second >> 1 >> (127 - len) != 0)
-}
-
-/// Index of the run that covers `slot` of the bitmap node at byte offset `node`.
-#[inline]
-pub(super) fn run_of(words: &[AtomicU32], node: u32, kind: Kind, slot: u32) -> u32 {
-    if kind.stride == 6 {
-        return (load64(words, node) << (63 - slot)).count_ones().wrapping_sub(1);
-    }
-    let (word, bit) = (slot / 64, slot % 64);
-    let before = load(words, node.wrapping_add(layout::NODE8_BEFORE)) >> (8 * word) & 0xff;
-    let inside = (load64(words, node.wrapping_add(8 * word)) << (63 - bit)).count_ones();
-    (before + inside).wrapping_sub(1)
-}
-
-/// What tells the run, counted from 1, that a node8 or leaf8 at word index `node` has for `slot`: bits to count, and a number to add.
-///
-/// # Safety
-///
-/// As [`near`], for all words of the node. `slot` is less than 256.
-#[inline(always)]
-pub(super) unsafe fn run8(words: &[AtomicU32], node: usize, slot: u64) -> (u64, usize) {
-    let word = (slot >> 6) as usize;
-    // SAFETY: the caller's promise.
-    let (starts, before) = unsafe {
-        (near64(words, node + 2 * word), near_code::<{ layout::NODE8_BEFORE + 1 }>(words, node, word))
-    };
-    // A shift takes six bits.
-    (starts.wrapping_shl(!slot as u32), before)
 }

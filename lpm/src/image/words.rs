@@ -2,7 +2,7 @@
 
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
-use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, UNIT};
+use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, NODE8_BEFORE, UNIT};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to, also 64 bits. The language promises that for relaxed loads of 32 bits
@@ -152,6 +152,25 @@ pub(super) unsafe fn near_code<const REFS: u32>(words: &[AtomicU32], node: usize
         // SAFETY: the caller's promise.
         unsafe { near(words, at / 4) }.wrapping_shr((at as u32) << 3) as usize & 0xff
     }
+}
+
+/// For the run that a node8 or leaf8 at word index `node` has for `slot`: bits to count, and a number to add. The first run is 1.
+///
+/// # Safety
+///
+/// As [`near`], for all words of the node. `slot` is less than 256.
+#[inline(always)]
+pub(super) unsafe fn run8(words: &[AtomicU32], node: usize, slot: u64) -> (u64, usize) {
+    let word = (slot >> 6) as usize;
+    // SAFETY: the caller's promise.
+    let (starts, before) = unsafe {
+        (
+            near64(words, node.wrapping_add(word.wrapping_mul(2))),
+            near_code::<{ NODE8_BEFORE + 1 }>(words, node, word),
+        )
+    };
+    // A shift takes six bits.
+    (starts.wrapping_shl(!slot as u32), before)
 }
 
 /// Number of set bits, by the instruction if `popcnt` is set: the processor has it.

@@ -360,7 +360,7 @@ impl Root {
     }
 }
 
-/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12; and the sum of `inside`, the slots' numbers.
+/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12, and the number of all. `inside` has the slots' numbers.
 ///
 /// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
 fn least_for_direct(inside: &[u32]) -> (usize, usize) {
@@ -369,7 +369,7 @@ fn least_for_direct(inside: &[u32]) -> (usize, usize) {
     let mut largest = inside.to_vec();
     largest.sort_unstable_by(|one, two| two.cmp(one));
     let at_most = largest[SPARED].saturating_add(1).min(1024);
-    // In a large table, a slot of few prefixes is not worth a table built anew.
+    // A large table is not rebuilt for few prefixes in a slot.
     ((at_most as usize).max(all / 512).max(DIRECT_MIN), all)
 }
 

@@ -1,6 +1,7 @@
 //! The pins of an instance: their names in its directory, opening and removing them.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -66,19 +67,27 @@ pub(crate) fn links(pins: &Path) -> Result<Vec<(PathBuf, OwnedFd, Option<u32>)>>
     Ok(links)
 }
 
-/// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached.
+/// Removes every pin of a directory, in no order, and the directory. A link whose pin was the last to hold it is detached. Another process
+/// may do the same meanwhile: to a trielined that starts, detached pins are left ones ([`sweep`]).
 pub(crate) fn remove(pins: &Path) -> Result<()> {
     clear(pins)?;
-    fs::remove_dir(pins).map_err(|error| Error::kernel(format!("cannot remove {}", pins.display()), error))
+    match fs::remove_dir(pins) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|error| Error::kernel(format!("cannot remove {}", pins.display()), error)),
+    }
 }
 
 /// Removes every pin of a directory, but not the directory, which may be locked.
 pub(crate) fn clear(pins: &Path) -> Result<()> {
     let fail = |error| Error::kernel(format!("cannot remove old pins in {}", pins.display()), error);
-    for entry in fs::read_dir(pins).map_err(fail)? {
+    let entries = match fs::read_dir(pins) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(fail)?,
+    };
+    for entry in entries {
         match fs::remove_file(entry.map_err(fail)?.path()) {
             // Another process removed it in between.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => removed.map_err(fail)?,
         }
     }
@@ -113,7 +122,7 @@ pub(crate) fn exchange(one: &Path, other: &Path) -> Result<()> {
 pub fn detach_all(pins: &Path) -> Result<u32> {
     match fs::metadata(pins) {
         Ok(found) if found.is_dir() => {}
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return Err(Error::kernel(format!("cannot read {}", pins.display()), error));
         }
         _ => return Err(Error::NotPinned { path: pins.into() }),
@@ -224,5 +233,23 @@ pub(crate) fn map_type_number(map_type: ImageMapType) -> u32 {
     match map_type {
         ImageMapType::Arena => tl_image_map_type::TL_IMAGE_ARENA.0,
         ImageMapType::Array => tl_image_map_type::TL_IMAGE_ARRAY.0,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// `node detach` and the sweep of a trielined that starts may both remove detached pins.
+    #[test]
+    fn pins_that_another_process_removed_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let pins = root.path().join("pins");
+        fs::create_dir(&pins).unwrap();
+        fs::write(pins.join("image"), "").unwrap();
+        remove(&pins).unwrap();
+        assert!(!pins.exists());
+        remove(&pins).unwrap();
     }
 }

@@ -3,8 +3,8 @@
 
 use super::super::build::ROOT_IPV6;
 use super::super::layout::{DIRECT_BITS, LEAF8, NODE8, REF_NODE, REF_OFFSET, node_ref};
-use super::super::lookup::{CODES8, TableReader, run8};
-use super::super::words::{ahead, near, near_code, ones, popcount};
+use super::super::lookup::{CODES8, TableReader};
+use super::super::words::{ahead, near, near_code, ones, popcount, run8};
 use crate::Address;
 use core::arch::x86_64::*;
 use core::sync::atomic::Ordering;
