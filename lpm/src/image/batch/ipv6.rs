@@ -2,7 +2,7 @@
 //! branch depends on a single address before the end. Few come to a node of another kind; they go on one by one.
 
 use super::super::build::ROOT_IPV6;
-use super::super::layout::{DIRECT_BITS, LEAF8, NODE8, REF_NODE, REF_OFFSET, node_ref};
+use super::super::layout::{DIRECT_BITS, LEAF8, NODE8, REF_NODE, UNIT, node_ref};
 use super::super::lookup::{CODES8, TableReader};
 use super::super::words::{ahead, near, near_code, ones, popcount, run8};
 use crate::Address;
@@ -27,16 +27,16 @@ pub(super) fn batch6<A: Address>(table: &TableReader<'_, A>, addrs: &[A], values
 fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N], values: &mut [u32; N]) {
     const USUAL: u32 = node_ref(NODE8.id, 0);
     const LEAF: u32 = node_ref(LEAF8, 0);
-    let (words, end) = (table.reader.words, table.reader.end);
+    let (image, end) = (table.reader.words, table.reader.end);
     const { assert!(N <= 64) }
     // The addresses that are at a node8, and those at a leaf8, inside the image. Of each address, the key bits that came next at the first of
-    // them, and how many node8 it has passed.
-    let (mut live, mut leaves, mut keys, mut steps) = ([0; N], [0; N], [0; N], [0u8; N]);
+    // them, the first byte last, and how many node8 it has passed.
+    let (mut live, mut leaves, mut keys, mut steps) = ([0; N], [0; N], [[0; BYTES]; N], [0u8; N]);
     let (mut at_node, mut at_leaf) = (0, 0);
     for (i, addr) in addrs.iter().enumerate() {
         let (entry, key, _) = table.first8(*addr);
-        ahead(words, (entry & REF_OFFSET) as usize * 2);
-        (values[i], keys[i]) = (entry, key);
+        ahead(image, word_of(entry));
+        (values[i], keys[i]) = (entry, key.to_le_bytes());
         // SAFETY: i is less than N.
         unsafe {
             at_node = add(&mut live, at_node, i, entry.wrapping_sub(USUAL) < end);
@@ -47,26 +47,26 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     let most_above =
         table.bits as usize + if table.bits == u32::from(ROOT_IPV6) { usize::from(DIRECT_BITS) } else { 0 };
     for step in 0..BYTES - most_above.div_ceil(8) {
+        let byte = BYTES - 1 - step;
         for at in 0..core::mem::take(&mut at_leaf) {
-            // SAFETY: the list holds numbers less than N. The node begins before the guard, which is longer. The processor has the instruction.
+            // SAFETY: the list holds numbers less than N, and a key has so many bytes. The node begins before the guard, which is longer. The
+            // processor has the instruction.
             unsafe {
                 let i = usize::from(*leaves.get_unchecked(at));
-                let node = values.get_unchecked(i).wrapping_sub(LEAF) as usize * 2;
-                let (starts, before) = run8(words, node, keys.get_unchecked(i) << (8 * step) >> 56);
-                let run = before + popcount(starts);
-                *values.get_unchecked_mut(i) =
-                    table.palette[near_code::<CODES8>(words, node, run)].load(Ordering::Acquire);
+                let node = image.get_unchecked(word_of(*values.get_unchecked(i))..);
+                let (starts, before) = run8(node, 0, (*keys.get_unchecked(i).get_unchecked(byte)).into());
+                let code = near_code::<CODES8>(node, 0, before + popcount(starts));
+                *values.get_unchecked_mut(i) = table.palette[code].load(Ordering::Acquire);
             }
         }
         for at in 0..core::mem::take(&mut at_node) {
             // SAFETY: as above.
             unsafe {
                 let i = usize::from(*live.get_unchecked(at));
-                let node = values.get_unchecked(i).wrapping_sub(USUAL) as usize * 2;
-                let (starts, before) = run8(words, node, keys.get_unchecked(i) << (8 * step) >> 56);
-                let run = before + popcount(starts);
-                let entry = near(words, node + NODE8.refs as usize / 4 - 1 + run);
-                ahead(words, (entry & REF_OFFSET) as usize * 2);
+                let node = image.get_unchecked(word_of(*values.get_unchecked(i))..);
+                let (starts, before) = run8(node, 0, (*keys.get_unchecked(i).get_unchecked(byte)).into());
+                let entry = near(node, NODE8.refs as usize / 4 - 1 + before + popcount(starts));
+                ahead(image, word_of(entry));
                 *values.get_unchecked_mut(i) = entry;
                 *steps.get_unchecked_mut(i) = step as u8 + 1;
                 at_node = add(&mut live, at_node, i, entry.wrapping_sub(USUAL) < end);
@@ -89,6 +89,13 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     if table.has_changed() {
         table.lookups_again(addrs, values);
     }
+}
+
+/// Index of the first word of the node that `entry` leads to; of a value, any.
+// A shift by 32 bits takes the kind's bits out. So the address is one addition.
+#[inline(always)]
+const fn word_of(entry: u32) -> usize {
+    (entry << UNIT.trailing_zeros()) as usize / 4
 }
 
 /// Adds `i` to the list of the first `count` of `numbers` if `is_meant`, without a branch; returns how many there are then.
