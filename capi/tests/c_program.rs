@@ -45,8 +45,8 @@ fn compile(compiler: &str, language: &[&str], library: &Path) -> PathBuf {
 fn run(before: &[&str], program: &Path, library: &Path, map_types: &[impl AsRef<str>], pins: Option<&str>) {
     let (good, bad, big) = (library.join("good"), library.join("bad"), library.join("big"));
     // Apart from each other, so that each takes memory.
-    let many: String =
-        (0..60_000).map(|host| format!("2001:db8::{:x}:{:x}\n", 7 * host >> 16, 7 * host & 0xffff)).collect();
+    let host = |n: u32| format!("2001:db8::{:x}:{:x}\n", n >> 16, n & 0xffff);
+    let many: String = (0..60_000).map(|n| host(7 * n)).collect();
     std::fs::write(&big, format!("192.0.2.0/24\n{many}")).unwrap();
     std::fs::write(&good, "192.0.2.0/24 # a list\n10.0.0.1\n2001:db8::/32\n").unwrap();
     std::fs::write(&bad, "192.0.2.0/24\n10.0.0.1/33\n").unwrap();

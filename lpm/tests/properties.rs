@@ -347,7 +347,7 @@ fn direct12_come_and_go() {
     set(710..750, 0..200, Some(3));
     assert!((1..=15).contains(&count("direct12")), "{}", count("direct12"));
     set(800..801, 0..16_000, Some(4));
-    assert!((1..=15).contains(&count("direct12")), "{}", count("direct12"));
+    assert!((1..=16).contains(&count("direct12")), "{}", count("direct12"));
     set(0..100, 0..20, None);
     set(700..703, 0..900, None);
     set(710..750, 0..200, None);

@@ -1,7 +1,7 @@
 //! Changes what is there with as few new nodes as possible: only those whose runs change, each published by the word that leads
 //! to it.
 
-use super::build::{Builder, DIRECT_MIN};
+use super::build::Builder;
 use super::error::Error;
 use super::fill::child;
 use super::layout::{
@@ -109,7 +109,7 @@ impl<G: Grace> Builder<'_, G> {
     /// Brings words in line with the sorted changes `changed`: those that the key bits `window` choose from, the first of them at index
     /// `first`. They are a root's or a direct12's.
     ///
-    /// `is_cover(slot, len)`: whether no longer prefix that covers all of the slot covers it too. May be true wherever that is not known.
+    /// `is_cover(slot, len)`: whether no prefix longer than `len` covers all of the slot. To say so where one does is right, too, but slower.
     pub fn change_words<A: Address>(
         &mut self,
         prefix_store: &PrefixStore<A>,
@@ -234,8 +234,6 @@ impl<G: Grace> Builder<'_, G> {
     ) -> Result<Option<u32>, Error> {
         let old = self.entry(word);
         self.nodes.replace(old);
-        // Others get one only with their whole table, which knows how many there are.
-        self.nodes.direct_min = if self.nodes.kind.is_direct(old) { DIRECT_MIN } else { usize::MAX };
         let entry = self.slot(prefix_store, addr, depth)?;
         Ok((entry != old).then_some(entry))
     }

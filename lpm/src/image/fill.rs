@@ -164,8 +164,8 @@ impl<G: Grace> Builder<'_, G> {
     ) -> Result<(), Error> {
         let slots = 0..1 << (depth - change.prefix.len());
         if change.is_bare {
-            // Without a prefix inside, the slots hold no node, and all slots are meant.
-            debug_assert!(slots.clone().all(|slot| self.entry(first + slot) & REF_NODE == 0));
+            // Without a prefix inside, all slots are meant, and none holds a node, but perhaps a direct12 that has become empty.
+            slots.clone().for_each(|slot| self.nodes.replace(self.entry(first + slot)));
             published_words
                 .extend(slots.map(|slot| PublishedWord { word: first + slot, entry: change.after() }));
             return Ok(());
@@ -215,7 +215,7 @@ impl<G: Grace> Builder<'_, G> {
         published_words: &mut Vec<PublishedWord>,
     ) -> Result<Option<u32>, Error> {
         if change.is_bare {
-            debug_assert!(entry & REF_NODE == 0);
+            self.nodes.replace(entry);
             return Ok((entry != change.after()).then_some(change.after()));
         }
         let kept = kept(&self.nodes, prefix_store, change);

@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
                 let node = self.words.get_unchecked(unit as usize * 2..);
                 match layout::kind_of(entry) {
                     layout::DIRECT12 if A::FAMILY == 6 => {
-                        if unit >= self.end.saturating_sub(layout::DIRECT_UNITS) {
+                        if unit >= self.end.saturating_sub(layout::DIRECT_UNITS - 1) {
                             return 0;
                         }
                         entry = near(node, (key >> (64 - layout::DIRECT_BITS)) as usize);
@@ -416,7 +416,8 @@ impl<A: Address> TableReader<'_, A> {
     pub(super) fn first8(&self, addr: A) -> (u32, u64, u32) {
         const DIRECT: u32 = layout::node_ref(layout::DIRECT12, 0);
         let (entry, key) = (self.root(addr).load(Ordering::Acquire), addr.word_at(0) << self.bits);
-        let end = (self.near_end / layout::UNIT).saturating_sub(layout::DIRECT_UNITS);
+        // The first unit at which none may begin.
+        let end = (self.near_end / layout::UNIT).saturating_sub(layout::DIRECT_UNITS - 1);
         if A::FAMILY != 6 || entry.wrapping_sub(DIRECT) >= end {
             return (entry, key, self.bits);
         }

@@ -30,7 +30,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
+    /// all root slots one after another, and one of IPv6 shorter than 24 bits up to all slots of a `direct12`. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
     /// worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
@@ -166,7 +166,8 @@ impl<A: Address> Table<A> {
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. Or a palette that has had no code
+    /// Due: twice as many prefixes as this root is meant for, or as it was built for if they were spread then, or the first deep one of a small
+    /// table. Or a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
@@ -180,15 +181,13 @@ impl<A: Address> Table<A> {
         let len = self.prefix_store.len();
         let keys = changes.keys(&self.root);
         let weight = weight(len - keys, keys);
-        let words = image.memory.words();
         // One that did not fit is tried again when there is twice as much to gain.
         let may_grow = len >= 2 * self.refused_at;
         let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
         let is_outgrown = may_grow
             && (self.root.bits < root_bits::<A>(weight / 2, is_deep)
                 || self.is_short_of_words(keys)
-                || self.root.may_take_direct::<A>(len)
-                || changes.others.iter().any(|change| self.root.is_short_of_direct(words, change)))
+                || self.root.may_take_direct::<A>(len))
             || may_shrink && self.is_too_large(weight);
         // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
         let only_whole =
@@ -279,6 +278,7 @@ impl<A: Address> Table<A> {
         if let Err(error) = build() {
             return Err(builder.abandon(error));
         }
+        let lost = root.lost::<A>(builder.nodes.words, published_words);
         let store_fallback = || {
             for change in of_fallback {
                 let at = root.header_at(offset_of!(TableHeader, fallback));
@@ -293,6 +293,7 @@ impl<A: Address> Table<A> {
             builder.store_all(published_words);
         }
         builder.retire();
+        root.directs -= lost;
         if let (Some(exact), Some(vacated)) = (&mut root.exact, vacated) {
             (exact.vacated, exact.count) = (vacated, keys);
         }
@@ -301,6 +302,7 @@ impl<A: Address> Table<A> {
             .iter()
             .filter(|change| change.prefix.len() < bits)
             .for_each(|change| root.note(prefix_store, change));
+        root.settle(image, prefix_store, others);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::image::layout::{
     DIRECT_BITS, EXACT, Kind, LINE, PALETTE, RANGES_BITS, REF_NODE, REF_OFFSET, TableHeader, UNIT,
 };
 use crate::image::palette::Palette;
+use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
 use crate::image::walk::table_block;
 use crate::prefix_store::{Change, PrefixStore};
@@ -31,8 +32,10 @@ pub(super) struct Root {
     cover: Vec<u8>,
     /// For each slot, the prefixes longer than `bits` below it. Only of a root that may have direct12 below it.
     inside: Vec<u32>,
-    /// So many of them got a direct12.
-    direct_min: usize,
+    /// Slots that have a direct12.
+    pub directs: usize,
+    /// Whether the memory held none for a slot. Then they stay as they are until the next root.
+    is_refused: bool,
     /// Prefixes when it was built.
     prefixes: usize,
     pub palette: Option<Box<Palette>>,
@@ -97,6 +100,12 @@ impl Shape {
 /// Bits of the root of an IPv6 table whose prefixes are spread over all addresses.
 const WIDE_IPV6: u16 = 16;
 
+/// So many direct12 take as much memory as such a root has more than another.
+const SPARED: usize = ((4 << WIDE_IPV6) - (4 << ROOT_IPV6)) / (4 << DIRECT_BITS);
+
+/// So many prefixes in a slot are worth a direct12, however many others have one.
+const ALWAYS_DIRECT: u32 = 1024;
+
 /// The longest prefix whose key bits behind a root of 8 bits one node tells apart.
 pub(super) const DEEP_FROM: u16 = 8 + RANGES_BITS;
 
@@ -114,7 +123,8 @@ impl Root {
         pool: PoolId::SHARED,
         cover: Vec::new(),
         inside: Vec::new(),
-        direct_min: usize::MAX,
+        directs: 0,
+        is_refused: false,
         prefixes: 0,
         palette: None,
         exact: None,
@@ -275,8 +285,21 @@ impl Root {
         }
         let full_below = full - plan.map_or(0, Plan::count);
         let prefixes = prefix_store.len();
-        let root =
-            Self { at, bits, pool, cover, inside, direct_min, prefixes, palette, exact, full, full_below };
+        let mut root = Self {
+            at,
+            bits,
+            pool,
+            cover,
+            inside,
+            directs: 0,
+            is_refused: false,
+            prefixes,
+            palette,
+            exact,
+            full,
+            full_below,
+        };
+        root.directs = (0..root.inside.len()).filter(|slot| root.has_direct::<A>(words, *slot)).count();
         let fallback = prefix_store.get(&Prefix::truncated(A::ZERO, 0)).unwrap_or(0);
         let family = A::FAMILY | if root.exact.is_some() { EXACT } else { 0 };
         let header = [
@@ -335,14 +358,88 @@ impl Root {
         A::FAMILY == 6 && self.bits >= ROOT_IPV6 && self.inside.is_empty() && prefixes >= 2 * self.prefixes
     }
 
-    /// Whether a prefix that was added is in a slot that has many more of them than when it got no direct12.
-    pub fn is_short_of_direct<A: Address>(&self, words: &[AtomicU32], change: &Change<A>) -> bool {
-        if self.inside.is_empty() || change.old.is_some() || change.prefix.len() <= self.bits {
-            return false;
+    /// Whether a slot leads to a direct12.
+    fn has_direct<A: Address>(&self, words: &[AtomicU32], slot: usize) -> bool {
+        Kind::of_family(A::FAMILY).is_direct(words[self.index(slot)].load(Ordering::Relaxed))
+    }
+
+    /// How many slots lose their direct12 when `published_words` are stored.
+    pub fn lost<A: Address>(&self, words: &[AtomicU32], published_words: &[PublishedWord]) -> usize {
+        if self.directs == 0 {
+            return 0;
         }
-        let slot = change.prefix.addr().bits_at(0, self.bits);
-        self.inside[slot] as usize >= 2 * self.direct_min
-            && !Kind::of_family(A::FAMILY).is_direct(words[self.index(slot)].load(Ordering::Relaxed))
+        let kind = Kind::of_family(A::FAMILY);
+        let slots = self.index(0)..self.index(self.inside.len());
+        let is_lost = |published: &&PublishedWord| {
+            slots.contains(&published.word)
+                && kind.is_direct(words[published.word].load(Ordering::Relaxed))
+                && !kind.is_direct(published.entry)
+        };
+        published_words.iter().filter(is_lost).count()
+    }
+
+    /// Gives a direct12 to slots that have many more prefixes by now, and takes it from those that have few. It is for their speed and memory
+    /// only. So a change that was made before is not undone if the memory holds none.
+    pub fn settle<M: Memory, G: Grace, A: Address>(
+        &mut self,
+        image: &mut Image<M, G>,
+        prefix_store: &PrefixStore<A>,
+        changes: &[Change<A>],
+    ) {
+        for slot in self.unsettled(image.memory.words(), changes) {
+            let (word, bits) = (self.index(slot), self.bits);
+            let has_direct = self.has_direct::<A>(image.memory.words(), slot);
+            let mut builder = image.builder::<A>(self.pool, self.palette.as_deref(), self.exact.as_ref());
+            builder.nodes.direct_min = if has_direct { usize::MAX } else { 1 };
+            match builder.anew(prefix_store, A::from_index(slot, bits), word, bits) {
+                Ok(entry) => {
+                    entry.into_iter().for_each(|entry| builder.store(word, entry));
+                    builder.retire();
+                    self.directs = if has_direct { self.directs - 1 } else { self.directs + 1 };
+                }
+                Err(error) => {
+                    builder.abandon(error);
+                    self.is_refused = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Slots near `changes` that are to get a direct12 or to lose it.
+    fn unsettled<A: Address>(&self, words: &[AtomicU32], changes: &[Change<A>]) -> Vec<usize> {
+        let mut slots = Vec::new();
+        if self.inside.is_empty() || self.is_refused {
+            return slots;
+        }
+        for Change { prefix, .. } in changes {
+            let near = Prefix::truncated(prefix.addr(), prefix.len().min(self.bits));
+            // By a short prefix alone no slot gets or loses any.
+            if near.len() == self.bits || changes.len() > 1 {
+                slots.extend(slots_of(&near, self.bits).filter(|slot| self.is_unsettled::<A>(words, *slot)));
+            }
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        // Not more than there is room for.
+        let mut room = SPARED.saturating_sub(self.directs);
+        slots.retain(|slot| {
+            let is_small = !self.has_direct::<A>(words, *slot) && self.inside[*slot] < ALWAYS_DIRECT;
+            let fits = !is_small || room > 0;
+            room -= usize::from(is_small && fits);
+            fits
+        });
+        slots
+    }
+
+    fn is_unsettled<A: Address>(&self, words: &[AtomicU32], slot: usize) -> bool {
+        const MIN: u32 = DIRECT_MIN as u32;
+        let most = if self.directs < SPARED { 2 * MIN } else { ALWAYS_DIRECT };
+        match self.inside[slot] {
+            count if count >= most => !self.has_direct::<A>(words, slot),
+            count if count < MIN / 2 && self.directs > 0 => self.has_direct::<A>(words, slot),
+            _ => false,
+        }
     }
 
     /// Brings [`Root::is_cover`] in line with a change of a prefix shorter than the root's bits.
@@ -364,13 +461,11 @@ impl Root {
 ///
 /// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
 fn least_for_direct(inside: &[u32]) -> (usize, usize) {
-    const SPARED: usize = ((4 << WIDE_IPV6) - (4 << ROOT_IPV6)) / (4 << DIRECT_BITS);
     let all: usize = inside.iter().map(|count| *count as usize).sum();
     let mut largest = inside.to_vec();
     largest.sort_unstable_by(|one, two| two.cmp(one));
-    let at_most = largest[SPARED].saturating_add(1).min(1024);
-    // A large table is not rebuilt for few prefixes in a slot.
-    ((at_most as usize).max(all / 512).max(DIRECT_MIN), all)
+    let at_most = largest[SPARED].saturating_add(1).min(ALWAYS_DIRECT);
+    ((at_most as usize).max(DIRECT_MIN), all)
 }
 
 /// The slots of a root of `bits` bits that `prefix`, which is not longer, covers.

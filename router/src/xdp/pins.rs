@@ -127,8 +127,13 @@ pub fn detach_all(pins: &Path) -> Result<u32> {
         }
         _ => return Err(Error::NotPinned { path: pins.into() }),
     }
+    let links = match links(pins) {
+        // Another process removed them in between.
+        Err(_) if !pins.exists() => return Err(Error::NotPinned { path: pins.into() }),
+        links => links?,
+    };
     let mut devices = 0;
-    for (_, link, device) in links(pins)? {
+    for (_, link, device) in links {
         if device.is_some() {
             sys::link_detach(link.as_fd()).map_err(|e| Error::kernel("cannot detach a link", e))?;
             devices += 1;

@@ -1,5 +1,5 @@
 //! Batches of IPv6. All addresses of a batch go down together, a node8 each, so that the processor waits for many loads at once. No
-//! branch depends on a single address before the end. Few come to a node of another kind; they go on one by one.
+//! branch between the root and the end depends on a single address. Few come to a node of another kind; they go on one by one.
 
 use super::super::build::ROOT_IPV6;
 use super::super::layout::{DIRECT_BITS, LEAF8, NODE8, REF_NODE, UNIT, node_ref};
@@ -30,13 +30,13 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     let (image, end) = (table.reader.words, table.reader.end);
     const { assert!(N <= 64) }
     // The addresses that are at a node8, and those at a leaf8, inside the image. Of each address, the key bits that came next at the first of
-    // them, the first byte last, and how many node8 it has passed.
+    // them, the first byte last, how many bits came before, and how many node8 it has passed.
     let (mut live, mut leaves, mut keys, mut steps) = ([0; N], [0; N], [[0; BYTES]; N], [0u8; N]);
-    let (mut at_node, mut at_leaf) = (0, 0);
+    let (mut at_node, mut at_leaf, mut depths) = (0, 0, [0u8; N]);
     for (i, addr) in addrs.iter().enumerate() {
-        let (entry, key, _) = table.first8(*addr);
+        let (entry, key, depth) = table.first8(*addr);
         ahead(image, word_of(entry));
-        (values[i], keys[i]) = (entry, key.to_le_bytes());
+        (values[i], keys[i], depths[i]) = (entry, key.to_le_bytes(), depth as u8);
         // SAFETY: i is less than N.
         unsafe {
             at_node = add(&mut live, at_node, i, entry.wrapping_sub(USUAL) < end);
@@ -78,7 +78,8 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
         }
     }
     for i in ones::<N>(nodes(values)) {
-        let depth = table.first8(addrs[i]).2 + u32::from(steps[i]) * u32::from(NODE8.stride);
+        // Of the first look at the root: the slot may hold another node by now.
+        let depth = u32::from(depths[i]) + u32::from(steps[i]) * u32::from(NODE8.stride);
         values[i] = table.rest8(values[i], addrs[i], depth);
     }
     let fallback = table.fallback;

@@ -24,7 +24,7 @@ pub struct FreeLists {
     filled: [u64; LISTS / 64],
 }
 
-/// Sizes that have a list of their own: up to 255 units, 2 KiB, so every node and small root.
+/// Sizes that have a list of their own: up to 255 units, 2 KiB, so every node but a direct12.
 const LISTS: usize = 256;
 
 impl FreeLists {
