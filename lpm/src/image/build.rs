@@ -57,7 +57,7 @@ pub(crate) struct Nodes<'a, G> {
     pub kind: Kind,
     pub palette: Option<&'a Palette>,
     pub exact: Option<&'a Exact>,
-    /// So many prefixes in a slot of a root of IPv6 get a direct12. If nobody says so, none do.
+    /// So many prefixes in a slot of a root of IPv6 get a direct12. By default none do.
     pub direct_min: usize,
     /// Keys that the hash table will have when this change is published. In order.
     pub arriving: &'a mut Vec<exact::Key>,

@@ -30,7 +30,7 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another, and one of IPv6 shorter than 24 bits up to all slots of a `direct12`. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
+    /// all root slots one after another. So does one of IPv6 shorter than 24 bits in a `direct12`. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
     /// worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
@@ -166,8 +166,8 @@ impl<A: Address> Table<A> {
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or as it was built for if they were spread then, or the first deep one of a small
-    /// table. Or a palette that has had no code
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. In IPv6, twice as many as when the
+    /// prefixes were found to be spread. Or a palette that has had no code
     /// for some values, for as many changes as there are prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,

@@ -30,7 +30,7 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
     let (image, end) = (table.reader.words, table.reader.end);
     const { assert!(N <= 64) }
     // The addresses that are at a node8, and those at a leaf8, inside the image. Of each address, the key bits that came next at the first of
-    // them, the first byte last, how many bits came before, and how many node8 it has passed.
+    // them, the first byte last. Then how many bits came before, and how many node8 it has passed.
     let (mut live, mut leaves, mut keys, mut steps) = ([0; N], [0; N], [[0; BYTES]; N], [0u8; N]);
     let (mut at_node, mut at_leaf, mut depths) = (0, 0, [0u8; N]);
     for (i, addr) in addrs.iter().enumerate() {
