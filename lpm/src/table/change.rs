@@ -121,7 +121,9 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         self.acquire(image, changes.others);
         changes.all().for_each(|change| self.count(change, true));
-        changes.others.iter().for_each(|change| self.root.count(change, true));
+        if self.root.has_counts() {
+            changes.others.iter().for_each(|change| self.root.count(change, true));
+        }
         let is_removal = changes.is_removal();
         image.space.use_reserve(is_removal);
         let published = match self.rebuild_or(image, changes, is_much) {
@@ -302,7 +304,9 @@ impl<A: Address> Table<A> {
             .iter()
             .filter(|change| change.prefix.len() < bits)
             .for_each(|change| root.note(prefix_store, change));
-        root.settle(image, prefix_store, others);
+        if root.has_counts() {
+            root.settle(image, prefix_store, others);
+        }
         Ok(())
     }
 

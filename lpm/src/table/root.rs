@@ -339,9 +339,15 @@ impl Root {
         u16::from(self.cover[slot]) <= len
     }
 
+    /// Whether slots may have a direct12, so that their prefixes are counted.
+    #[inline]
+    pub fn has_counts(&self) -> bool {
+        !self.inside.is_empty()
+    }
+
     /// Counts a prefix below the root that comes or goes with `change`, or takes that back.
     pub fn count<A: Address>(&mut self, change: &Change<A>, is_done: bool) {
-        if !self.inside.is_empty() && change.prefix.len() > self.bits {
+        if self.has_counts() && change.prefix.len() > self.bits {
             let (old, new) = if is_done { (change.old, change.new) } else { (change.new, change.old) };
             let count = &mut self.inside[change.prefix.addr().bits_at(0, self.bits)];
             *count = *count + u32::from(new.is_some()) - u32::from(old.is_some());
@@ -380,6 +386,7 @@ impl Root {
 
     /// Gives a direct12 to slots that have many more prefixes by now, and takes it from those that have few. It is for their speed and memory
     /// only. So a change that was made before is not undone if the memory holds none.
+    #[inline(never)]
     pub fn settle<M: Memory, G: Grace, A: Address>(
         &mut self,
         image: &mut Image<M, G>,
@@ -409,7 +416,7 @@ impl Root {
     /// Slots near `changes` that are to get a direct12 or to lose it.
     fn unsettled<A: Address>(&self, words: &[AtomicU32], changes: &[Change<A>]) -> Vec<usize> {
         let mut slots = Vec::new();
-        if self.inside.is_empty() || self.is_refused {
+        if self.is_refused {
             return slots;
         }
         for Change { prefix, .. } in changes {
