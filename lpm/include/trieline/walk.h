@@ -227,20 +227,19 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 							    __u64 lo)
 {
 	const __u32 usual = TL_REF_NODE | TL_NODE8 << TL_REF_KIND_SHIFT;
-	__u32 never = tl_never(word), bits = word & TL_DIR_BITS, eight = 8 + never, i;
-	__u64 key = hi << bits;
+	__u32 never = tl_never(word), bits = word & TL_DIR_BITS, i;
 
 	if (tl_is_direct(ref)) {
-		ref = tl_direct12(base, ref, key);
-		key <<= TL_DIRECT_BITS;
+		ref = tl_direct12(base, ref, hi << bits);
 		bits += TL_DIRECT_BITS;
 	}
-	bits = bits << never & 63;
+	bits <<= never;
+	/* No key is kept beside `hi`: the stack is short. */
 	for (i = 0; i < 5 && (ref & (TL_REF_NODE | TL_REF_KIND)) == usual; i++) {
-		ref = tl_node8(base, (ref & TL_REF_OFFSET) << 3, key >> 56);
-		key <<= eight;
+		ref = tl_node8(base, (ref & TL_REF_OFFSET) << 3, hi << (bits & 63) >> 56);
+		bits += 8 << never;
 	}
-	return tl_walk(base, word, bits + 8 * i, ref, hi, lo, 0, TL_V6_STEPS_MAX);
+	return tl_walk(base, word, bits, ref, hi, lo, 0, TL_V6_STEPS_MAX);
 }
 
 /*
