@@ -1,5 +1,6 @@
 //! The stack of every way through the XDP program of the array. Linux 6.1 counts each frame in whole 32 bytes, and allows 512 in all. Later
 //! kernels allow more. So no other test fails here before one in a virtual machine does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use object::read::{Object, ObjectSection, ObjectSymbol};
 use object::{RelocationTarget, SectionIndex, SymbolKind};
