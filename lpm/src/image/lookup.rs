@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
                         len
                     }
                     _ => {
-                        let (starts, before) = run8(node, 0, key >> 56);
+                        let (starts, before) = run8(node, key >> 56);
                         let run = before + words::count_ones(starts, self.popcnt) as usize;
                         if A::FAMILY == 6 && layout::kind_of(entry) == layout::LEAF8 {
                             let code = near_code::<CODES8>(node, 0, run);
@@ -445,7 +445,7 @@ impl<A: Address> TableReader<'_, A> {
             // SAFETY: the node begins before the guard, which is longer. The processor has the instruction.
             unsafe {
                 let node = words.get_unchecked(node as usize / 4..);
-                let (starts, before) = run8(node, 0, key >> 56);
+                let (starts, before) = run8(node, key >> 56);
                 let run = before + words::popcount(starts);
                 if A::FAMILY == 6 && entry >> layout::REF_KIND_SHIFT == LEAF8_REF {
                     return self.palette[near_code::<CODES8>(node, 0, run)].load(Ordering::Acquire);

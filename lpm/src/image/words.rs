@@ -154,21 +154,17 @@ pub(super) unsafe fn near_code<const REFS: u32>(words: &[AtomicU32], node: usize
     }
 }
 
-/// For the run that a node8 or leaf8 at word index `node` has for `slot`: bits to count, and a number to add. The first run is 1.
+/// For the run that the node8 or leaf8 at the first of `node` has for `slot`: bits to count, and a number to add. The first run is 1.
 ///
 /// # Safety
 ///
 /// As [`near`], for all words of the node. `slot` is less than 256.
 #[inline(always)]
-pub(super) unsafe fn run8(words: &[AtomicU32], node: usize, slot: u64) -> (u64, usize) {
+pub(super) unsafe fn run8(node: &[AtomicU32], slot: u64) -> (u64, usize) {
     let word = (slot >> 6) as usize;
     // SAFETY: the caller's promise.
-    let (starts, before) = unsafe {
-        (
-            near64(words, node.wrapping_add(word.wrapping_mul(2))),
-            near_code::<{ NODE8_BEFORE + 1 }>(words, node, word),
-        )
-    };
+    let (starts, before) =
+        unsafe { (near64(node, word.wrapping_mul(2)), near_code::<{ NODE8_BEFORE + 1 }>(node, 0, word)) };
     // A shift takes six bits.
     (starts.wrapping_shl(!slot as u32), before)
 }

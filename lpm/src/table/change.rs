@@ -30,8 +30,8 @@ impl<A: Address> Table<A> {
     /// Adds a prefix or changes its value; returns the value that was there.
     ///
     /// For every single address a lookup sees the state before or after. A prefix shorter than the root's bits (8 to 20) changes up to
-    /// all root slots one after another. So does one of IPv6 shorter than 24 bits in a `direct12`. That of length 0 takes three stores. O(log n + prefixes below the rebuilt node), most often none; at
-    /// worst the prefixes that it covers or that share its last node.
+    /// all root slots one after another. So does one of IPv6 shorter than 24 bits in a `direct12`. That of length 0 takes three stores.
+    /// O(log n + prefixes below the rebuilt node), most often none; at worst the prefixes that it covers or that share its last node.
     pub fn insert<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,

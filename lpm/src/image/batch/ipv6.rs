@@ -54,7 +54,7 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
             unsafe {
                 let i = usize::from(*leaves.get_unchecked(at));
                 let node = image.get_unchecked(word_of(*values.get_unchecked(i))..);
-                let (starts, before) = run8(node, 0, (*keys.get_unchecked(i).get_unchecked(byte)).into());
+                let (starts, before) = run8(node, (*keys.get_unchecked(i).get_unchecked(byte)).into());
                 let code = near_code::<CODES8>(node, 0, before + popcount(starts));
                 *values.get_unchecked_mut(i) = table.palette[code].load(Ordering::Acquire);
             }
@@ -64,7 +64,7 @@ fn chunk<A: Address, const N: usize>(table: &TableReader<'_, A>, addrs: &[A; N],
             unsafe {
                 let i = usize::from(*live.get_unchecked(at));
                 let node = image.get_unchecked(word_of(*values.get_unchecked(i))..);
-                let (starts, before) = run8(node, 0, (*keys.get_unchecked(i).get_unchecked(byte)).into());
+                let (starts, before) = run8(node, (*keys.get_unchecked(i).get_unchecked(byte)).into());
                 let entry = near(node, NODE8.refs as usize / 4 - 1 + before + popcount(starts));
                 ahead(image, word_of(entry));
                 *values.get_unchecked_mut(i) = entry;
@@ -100,11 +100,11 @@ const fn word_of(entry: u32) -> usize {
 }
 
 /// Adds `i` to the list of the first `count` of `numbers` if `is_meant`, without a branch; returns how many there are then.
-// The number apart from the list: else both stay in memory, and each addition waits for the one before.
 ///
 /// # Safety
 ///
 /// `count` is less than N.
+// The number apart from the list: else both stay in memory, and each addition waits for the one before.
 #[inline(always)]
 unsafe fn add<const N: usize>(numbers: &mut [u8; N], count: usize, i: usize, is_meant: bool) -> usize {
     debug_assert!(count < N);
