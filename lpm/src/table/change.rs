@@ -121,9 +121,7 @@ impl<A: Address> Table<A> {
     ) -> Result<(), Error> {
         self.acquire(image, changes.others);
         changes.all().for_each(|change| self.count(change, true));
-        if self.root.has_counts() {
-            changes.others.iter().for_each(|change| self.root.count(change, true));
-        }
+        self.root.count(changes.others, true);
         let is_removal = changes.is_removal();
         image.space.use_reserve(is_removal);
         let published = match self.rebuild_or(image, changes, is_much) {
@@ -335,7 +333,7 @@ impl<A: Address> Table<A> {
                 self.prefix_store.set(change.prefix, change.old);
                 self.count(change, false);
             }
-            changes.others.iter().for_each(|change| self.root.count(change, false));
+            self.root.count(changes.others, false);
         }
         // A new palette has counted the present values.
         let palette = self.root.palette.as_mut().filter(|_| published != Ok(Published::Whole));

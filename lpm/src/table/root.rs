@@ -345,9 +345,11 @@ impl Root {
         !self.inside.is_empty()
     }
 
-    /// Counts a prefix below the root that comes or goes with `change`, or takes that back.
-    pub fn count<A: Address>(&mut self, change: &Change<A>, is_done: bool) {
-        if self.has_counts() && change.prefix.len() > self.bits {
+    /// Counts prefixes below the root that come or go with `changes`, or takes that back.
+    #[inline]
+    pub fn count<A: Address>(&mut self, changes: &[Change<A>], is_done: bool) {
+        let counted = if self.has_counts() { changes } else { &[] };
+        for change in counted.iter().filter(|change| change.prefix.len() > self.bits) {
             let (old, new) = if is_done { (change.old, change.new) } else { (change.new, change.old) };
             let count = &mut self.inside[change.prefix.addr().bits_at(0, self.bits)];
             *count = *count + u32::from(new.is_some()) - u32::from(old.is_some());
