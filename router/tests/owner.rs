@@ -441,6 +441,8 @@ fn grace_period_waits_for_running_programs() {
 /// for another tag.
 #[test]
 fn tagged_ports_keep_their_places() {
+    /// Behind those of devices.
+    const FIRST: u32 = 65536;
     needs_root!();
     let fs = BpfFs::mount();
     let options = options(&fs, map_types()[0]);
@@ -460,13 +462,13 @@ fn tagged_ports_keep_their_places() {
     for vlan in [100, 200] {
         node.set_port(LO, Some(vlan), port(ALL)).unwrap();
     }
-    assert_eq!(places(), [(100, 0), (200, 1)]);
+    assert_eq!(places(), [(100, FIRST), (200, FIRST + 1)]);
     let changed = Port { table4: 7, ..port(ALL) };
     node.set_port(LO, Some(100), changed).unwrap();
-    assert_eq!(places(), [(100, 0), (200, 1)]);
+    assert_eq!(places(), [(100, FIRST), (200, FIRST + 1)]);
     node.clear_port(LO, Some(200)).unwrap();
     node.set_port(LO, Some(300), port(ALL)).unwrap();
-    assert_eq!(places(), [(100, 0), (300, 1)]);
+    assert_eq!(places(), [(100, FIRST), (300, FIRST + 1)]);
     let mut ports = node.ports().unwrap();
     ports.sort_unstable_by_key(|(_, vlan, _)| *vlan);
     assert_eq!(ports, [(LO, Some(100), changed), (LO, Some(300), port(ALL))]);
@@ -474,5 +476,5 @@ fn tagged_ports_keep_their_places() {
     drop(node);
     let mut node = Dataplane::open(&options).unwrap();
     node.set_port(LO, Some(400), port(ALL)).unwrap();
-    assert_eq!(places(), [(100, 0), (300, 1), (400, 2)]);
+    assert_eq!(places(), [(100, FIRST), (300, FIRST + 1), (400, FIRST + 2)]);
 }

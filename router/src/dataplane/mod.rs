@@ -256,7 +256,7 @@ impl Dataplane {
             ),
             csids: Csids::new(take(pins::CSIDS)?)?,
             grace,
-            ports: maps::ports(&take(pins::PORTS)?, take(pins::TAGGED)?, &take(pins::TAGGED_PORTS)?)?,
+            ports: maps::ports(&take(pins::PORTS)?, take(pins::TAGGED)?)?,
             devices: take(pins::DEVICES)?,
             jumbo_devices: take(pins::JUMBO_DEVICES)?,
             counters: take(pins::COUNTERS)?,

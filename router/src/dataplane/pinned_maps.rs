@@ -49,11 +49,7 @@ pub fn open_readonly(pins: &Path) -> Result<PinnedMaps> {
             &need(pins, pins::GROUPS)?,
         ])?,
         rules: maps::rules(&need(pins, pins::RULES)?)?,
-        ports: maps::ports(
-            &need(pins, pins::PORTS)?,
-            need(pins, pins::TAGGED)?,
-            &need(pins, pins::TAGGED_PORTS)?,
-        )?,
+        ports: maps::ports(&need(pins, pins::PORTS)?, need(pins, pins::TAGGED)?)?,
         counters: need(pins, pins::COUNTERS)?,
         filters: FilterMaps::new(
             &need(pins, pins::FILTERS)?,

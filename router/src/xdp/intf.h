@@ -13,11 +13,12 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    15, /* grows with any change of a layout; pinned maps of another version are replaced */
+	    16, /* grows with any change of a layout; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
-	    65536, /* untagged ports with an ifindex below are in an array, others among the tagged ones */
+	    65536, /* untagged ports with a lower ifindex have that place, others one among the tagged ones */
 	TL_TAGGED = 65536,  /* tagged ports, and untagged ones of higher numbers */
+	TL_PORT_PLACES = TL_PORTS + TL_TAGGED,
 	TL_DEVICES = 65536, /* that packets may leave by */
 	TL_COUNTER_SLOTS =
 	    256, /* 0: packets of no port, and of ports beyond the slots; the last: of former ports */
@@ -307,7 +308,7 @@ struct tl_port {
 /* Key of the map of tagged ports. */
 struct tl_tagged {
 	__u32 ifindex;
-	__u16 vid; /* 0: the untagged port of a device whose number the array of ports does not have */
+	__u16 vid; /* 0: the untagged port of a device that has no place by its number */
 	__u16 reserved;
 };
 

@@ -56,10 +56,15 @@ struct {
 	__type(value, struct tl_sid_count);
 } sids SEC(".maps");
 
+/*
+ * Tagged ports, too, are not in a hash. An element that is replaced or removed there may be another key's at
+ * once, and a packet looks at its port to the end. One map has all: the verifier follows the rest of the
+ * program for each map that a port may come from.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TL_PORTS);
+	__uint(max_entries, TL_PORT_PLACES);
 	__type(key, __u32);
 	__type(value, struct tl_port);
 } ports SEC(".maps");
@@ -69,20 +74,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, TL_TAGGED);
 	__type(key, struct tl_tagged);
-	__type(value, __u32); /* place among the tagged ports */
+	__type(value, __u32); /* place in `ports`, from TL_PORTS on */
 } tagged SEC(".maps");
-
-/*
- * Not in the hash. An element that is replaced or removed there may be another key's at once, and a packet
- * looks at its port to the end.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TL_TAGGED);
-	__type(key, __u32);
-	__type(value, struct tl_port);
-} tagged_ports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);

@@ -7,7 +7,7 @@ use crate::xdp::counters::{self, Counters, PortKey};
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_action, tl_adjacency, tl_group, tl_long_outer, tl_port, tl_rule};
 use crate::xdp::local_addrs::LocalAddrs;
-use crate::xdp::ports::{PORTS, Port, Ports, TAGGED};
+use crate::xdp::ports::{PLACES, Port, Ports};
 use crate::xdp::rules::RuleMap;
 use crate::xdp::sys;
 use trieline_bpf::Mapping;
@@ -44,12 +44,10 @@ pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
 }
 
 /// Maps the ports.
-pub(crate) fn ports(untagged: &OwnedFd, tagged: OwnedFd, tagged_ports: &OwnedFd) -> Result<Ports> {
-    let map = |fd: &OwnedFd, count: u32| {
-        let bytes = u64::from(count) * size_of::<tl_port>() as u64;
-        Mapping::of_array(fd.as_fd(), bytes).map_err(|e| Error::kernel("cannot map the ports", e))
-    };
-    Ok(Ports::new(map(untagged, PORTS)?, tagged, map(tagged_ports, TAGGED)?))
+pub(crate) fn ports(ports: &OwnedFd, tagged: OwnedFd) -> Result<Ports> {
+    let bytes = u64::from(PLACES) * size_of::<tl_port>() as u64;
+    let ports = Mapping::of_array(ports.as_fd(), bytes).map_err(|e| Error::kernel("cannot map the ports", e))?;
+    Ok(Ports::new(ports, tagged))
 }
 
 /// Reads the counters of all ports.

@@ -24,6 +24,15 @@
  * from two of them. */
 #define TL_BOUND(x) asm volatile("" : "+r"(x))
 
+/* 0. The verifier takes it for any number, so that ways that differ only in a number are one to it. */
+TL_INLINE __u32 tl_zero(__u32 any)
+{
+	__u32 same = any;
+
+	TL_BOUND(same);
+	return any ^ same;
+}
+
 struct tl_frame {
 	struct tl_port *port;
 	void *l3;  /* network header; `l3` and `end` die with any bpf_xdp_adjust_*() */
@@ -31,11 +40,12 @@ struct tl_frame {
 	__u32 l2;  /* bytes before l3: 14, and 4 for each tag */
 	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
 	__u32 ifindex;
+	__u32 place; /* of its port in the map */
 	__u32 oif; /* the device it leaves by, once that is known */
 	__be16 proto;
 	__u16 l3_len;  /* of the IP packet, by its own header */
 	__u8 frags;    /* the packet goes on in further buffers, which are not seen here */
-	__u8 filtered; /* the port's filters have said what they say */
+	__u8 filtered; /* the port's filters, if it has any, have said what they say */
 	__u8 called;   /* and what is bound to the destination */
 };
 
@@ -45,13 +55,13 @@ struct tl_frame {
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_heartbeat.deadline); }
 
-/* The untagged port of a device whose number the array does not have. */
+/* The place of the untagged port of a device whose number is none. */
 __attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
 {
 	struct tl_tagged key = {.ifindex = ifindex};
 	__u32 *place = bpf_map_lookup_elem(&tagged, &key);
 
-	return place ? *place : TL_TAGGED;
+	return place ? *place : TL_PORT_PLACES;
 }
 
 #define TL_TAGS_MOST 4
@@ -129,42 +139,38 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	f->l3 = data + sizeof(*eth);
 	f->l2 = sizeof(*eth);
 	f->tag = 0;
-	f->port = bpf_map_lookup_elem(&ports, &f->ifindex);
-	if (TL_UNLIKELY(!f->port)) {
-		__u32 place = tl_place_of(f->ifindex);
-
-		f->port = bpf_map_lookup_elem(&tagged_ports, &place);
-	}
+	f->place = f->ifindex;
+	if (TL_UNLIKELY(f->place >= TL_PORTS))
+		f->place = tl_place_of(f->place);
 	if (TL_UNLIKELY(tl_is_tag(f->proto))) {
 		struct vlan_hdr *vlan = f->l3;
 		struct tl_tagged key = {.ifindex = f->ifindex};
-		__u32 *place;
+		__u32 *found;
 
-		if (f->l3 + sizeof(*vlan) > f->end)
-			return TL_PASS_NOT_IP;
-		if (TL_UNLIKELY(f->proto != TL_BE16(ETH_P_8021Q) ||
-				tl_is_tag(vlan->h_vlan_encapsulated_proto))) {
+		if (f->l3 + sizeof(*vlan) > f->end) {
+			verdict = TL_PASS_NOT_IP;
+		} else if (TL_UNLIKELY(f->proto != TL_BE16(ETH_P_8021Q) ||
+				       tl_is_tag(vlan->h_vlan_encapsulated_proto))) {
 			__u64 tags = tl_read_tags(ctx);
 
 			verdict = tags & 0xff;
 			f->l2 = tags >> 8 & 31;
 			key.vid = tags >> 16 & 0xfff;
 			f->proto = tags >> 32;
-			f->l3 = data + f->l2;
 		} else {
 			f->proto = vlan->h_vlan_encapsulated_proto;
-			f->l3 += sizeof(*vlan);
-			f->l2 += sizeof(*vlan);
+			f->l2 = (f->l2 + sizeof(*vlan) + tl_zero(f->proto)) & 31;
 			key.vid = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
 		}
+		f->l3 = data + f->l2;
 		if (key.vid) { /* VLAN 0 only carries a priority: the port's own packet */
 			f->tag = TL_BE16(ETH_P_8021Q) | (__u32)TL_BE16(key.vid) << 16;
-			place = bpf_map_lookup_elem(&tagged, &key);
-			f->port = place ? bpf_map_lookup_elem(&tagged_ports, place) : 0;
+			found = bpf_map_lookup_elem(&tagged, &key);
+			f->place = found ? *found : TL_PORT_PLACES;
 		}
 	}
-	if (TL_UNLIKELY(verdict == TL_PASS_NO_PORT))
-		f->port = 0;
+	if (TL_LIKELY(verdict != TL_PASS_NO_PORT))
+		f->port = bpf_map_lookup_elem(&ports, &f->place);
 	if (!f->port || !(f->port->flags & TL_PORT_USED))
 		return TL_PASS_NO_PORT;
 	if (TL_UNLIKELY(verdict != TL_GO_ON))

@@ -13,10 +13,12 @@ use trieline_lpm::Grace;
 
 use crate::xdp::sys;
 
-/// Untagged ports of devices with lower numbers have places of their own; those of others are among the tagged ones.
-pub(crate) const PORTS: u32 = tl_limits::TL_PORTS.0;
+/// Untagged ports of devices with lower numbers have these as their places; those of others are among the tagged ones, from here on.
+const PORTS: u32 = tl_limits::TL_PORTS.0;
 /// Tagged ports there can be.
-pub(crate) const TAGGED: u32 = tl_limits::TL_TAGGED.0;
+const TAGGED: u32 = tl_limits::TL_TAGGED.0;
+/// Places in the map of ports.
+pub(crate) const PLACES: u32 = tl_limits::TL_PORT_PLACES.0;
 /// Counter slot of packets of no port, and of ports beyond the slots.
 const SLOT_SHARED: u16 = 0;
 /// Counter slot no port has: what former ports counted.
@@ -125,7 +127,7 @@ fn decode(bytes: Bytes) -> Option<(Port, u16)> {
     ))
 }
 
-/// Key in the map of tagged ports; `None` for a port in the array.
+/// Key in the map of tagged ports; `None` for a port whose place is its device's number.
 fn placed((ifindex, vlan): PortKey) -> Option<(u32, u16)> {
     match vlan {
         None if ifindex < PORTS => None,
@@ -142,11 +144,9 @@ fn tagged_key(ifindex: u32, vid: u16) -> [u8; size_of::<tl_tagged>()] {
 /// The maps of ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    untagged: Mapping,
+    all: Mapping,
     /// Places of tagged ports, by device and tag.
     tagged: OwnedFd,
-    /// The tagged ports themselves.
-    places: Mapping,
     /// The ports as they were read: ten thousand ports are not read again for each.
     known: Option<Known>,
     /// Places of ports that are gone, by the tickets of their grace periods: a packet looks at its port to the end.
@@ -169,22 +169,18 @@ fn fail(error: io::Error) -> Error {
 }
 
 impl Ports {
-    pub(crate) fn new(untagged: Mapping, tagged: OwnedFd, places: Mapping) -> Self {
-        Self { untagged, tagged, places, known: None, limbo: VecDeque::new() }
+    pub(crate) fn new(all: Mapping, tagged: OwnedFd) -> Self {
+        Self { all, tagged, known: None, limbo: VecDeque::new() }
     }
 
-    fn words(&self, ifindex: u32) -> Result<&[AtomicU64]> {
-        let all = self.untagged.words64(PORTS as usize * WORDS);
-        let at = ifindex as usize * WORDS;
-        all.get(at..at + WORDS)
-            .ok_or_else(|| Error::argument(format!("device number {ifindex} is not in the array of ports")))
+    fn words(&self) -> &[AtomicU64] {
+        self.all.words64(PLACES as usize * WORDS)
     }
 
     fn place(&self, place: u32) -> Result<&[AtomicU64]> {
         let at = place as usize * WORDS;
-        let words = self.places.words64(TAGGED as usize * WORDS).get(at..at + WORDS);
-        words
-            .ok_or_else(|| Error::argument(format!("place {place} of a tagged port: at most {}", TAGGED - 1)))
+        let words = self.words().get(at..at + WORDS);
+        words.ok_or_else(|| Error::argument(format!("place {place} of a port: at most {}", PLACES - 1)))
     }
 
     fn read(words: &[AtomicU64]) -> Option<(Port, u16)> {
@@ -197,8 +193,7 @@ impl Ports {
 
     /// All ports with their counter slots.
     pub(crate) fn all(&self) -> Result<Vec<(PortKey, Port, u16)>> {
-        let words = self.untagged.words64(PORTS as usize * WORDS);
-        let mut all: Vec<_> = words
+        let mut all: Vec<_> = self.words()[..PORTS as usize * WORDS]
             .chunks_exact(WORDS)
             .enumerate()
             .filter_map(|(i, words)| Self::read(words).map(|(port, slot)| ((i as u32, None), port, slot)))
@@ -233,7 +228,7 @@ impl Ports {
         let slots = self.all()?.into_iter().map(|(key, _, slot)| (key, slot)).collect();
         let places: BTreeMap<PortKey, u32> = self.tagged()?.into_iter().collect();
         let used: BTreeSet<u32> = places.values().copied().collect();
-        let free = (0..TAGGED).rev().filter(|place| !used.contains(place)).collect();
+        let free = (PORTS..PLACES).rev().filter(|place| !used.contains(place)).collect();
         Ok(Known { slots, places, free })
     }
 
@@ -267,7 +262,7 @@ impl Ports {
         let bytes = encode(port, slot);
         let done = match placed(key) {
             Some(at) => self.set_placed(&mut known, key, at, &bytes, grace),
-            None => self.words(ifindex).map(|words| store(words, &bytes)),
+            None => self.place(ifindex).map(|words| store(words, &bytes)),
         };
         if done.is_ok() {
             known.slots.insert(key, slot);
@@ -322,7 +317,7 @@ impl Ports {
                 removed.map(drop).map_err(fail)
             }
             // A packet that has found the port in use goes on by what the other words say.
-            None => self.words(key.0).map(|words| words[0].store(0, Ordering::Release)),
+            None => self.place(key.0).map(|words| words[0].store(0, Ordering::Release)),
         };
         self.known = Some(known);
         done
