@@ -51,7 +51,7 @@ pub trait Stored: Sized {
 /// A prefix and its value (1 ... 2^31-1), or a free place, which is ordered behind all prefixes.
 pub trait Entry<A>: Copy + fmt::Debug + Send + Sync + 'static {
     /// The key that entries are compared with.
-    type Key;
+    type Key: Ord;
 
     /// A free place.
     fn free() -> Self;

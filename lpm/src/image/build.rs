@@ -304,23 +304,8 @@ impl<G: Grace> Nodes<'_, G> {
         {
             runs.decode(palette);
         }
-        let count = runs.len() as u32;
-        let (id, units) = match runs.is_coded() {
-            true => (self.kind.leaf(), walk::leaf_units(self.kind, count)),
-            false => (self.kind.id, self.kind.units(count)),
-        };
-        let block = self.allocate(units)?;
-        let counted_starts;
-        let starts = if self.kind != NODE6 {
-            counted_starts = counted(runs.starts());
-            &counted_starts[..]
-        } else {
-            &runs.starts()[..1]
-        };
-        for (word, &bits) in starts.iter().enumerate() {
-            self.put(block, 2 * word, bits as u32);
-            self.put(block, 2 * word + 1, (bits >> 32) as u32);
-        }
+        let id = if runs.is_coded() { self.kind.leaf() } else { self.kind.id };
+        let block = self.bitmap_block(runs.starts(), id, runs.len())?;
         let first = self.kind.refs as usize / 4;
         if runs.is_coded() {
             runs.code_words().enumerate().for_each(|(word, codes)| self.put(block, first + word, codes));
@@ -328,6 +313,26 @@ impl<G: Grace> Nodes<'_, G> {
             runs.refs().iter().enumerate().for_each(|(run, entry)| self.put(block, first + run, *entry));
         }
         Ok(node_ref(id, block.at))
+    }
+
+    /// A block for a bitmap node or leaf, with the bitmap and room for its refs or codes.
+    pub(super) fn bitmap_block(&mut self, starts: &[u64; 4], id: u32, runs: usize) -> Result<Block, Error> {
+        let runs = runs as u32;
+        let units =
+            if id == self.kind.id { self.kind.units(runs) } else { walk::leaf_units(self.kind, runs) };
+        let block = self.allocate(units)?;
+        let counted_starts;
+        let starts = if self.kind != NODE6 {
+            counted_starts = counted(starts);
+            &counted_starts[..]
+        } else {
+            &starts[..1]
+        };
+        for (word, &bits) in starts.iter().enumerate() {
+            self.put(block, 2 * word, bits as u32);
+            self.put(block, 2 * word + 1, (bits >> 32) as u32);
+        }
+        Ok(block)
     }
 
     fn direct(&mut self, slots: &[u32]) -> Result<u32, Error> {

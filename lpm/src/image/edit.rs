@@ -9,7 +9,7 @@ use super::layout::{
     RANGES32_RUNS, REF_NODE, REF_OFFSET, SKIP, SKIP_MIN, Skip, UNIT, kind_of,
 };
 use super::ranges::{Ranges, Run};
-use super::runs::{Piece, PublishedWord};
+use super::runs::PublishedWord;
 use super::space::Block;
 use super::step::{run_of, skip};
 use super::walk;
@@ -19,6 +19,7 @@ use crate::{Address, Grace, Prefix};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use core::ops::Range;
+use core::slice;
 
 impl<G: Grace> Builder<'_, G> {
     /// Brings the part of the image under the word at index `word` in line with `prefix_store`, in which the sorted changes `changed`
@@ -88,14 +89,8 @@ impl<G: Grace> Builder<'_, G> {
                 self.change_skip(prefix_store, changed, word, depth, published_words)
             }
             (kind, _) => {
-                let end = depth + kind.stride;
-                if let [only] = changed
-                    && only.prefix.len() <= end
-                    && !only.is_bare
-                {
-                    let slot = only.prefix.addr().bits_at(depth, kind.stride);
-                    let slots = slot..slot + (1 << (end - only.prefix.len()));
-                    return self.fill_node(prefix_store, only, old, depth, slots, published_words);
+                if let [only] = changed {
+                    return self.change_node(prefix_store, only, old, depth, published_words, kind);
                 }
                 let mark = self.pieces.len();
                 let changed = self.change_bitmap(prefix_store, changed, old, depth, published_words, kind);
@@ -104,6 +99,42 @@ impl<G: Grace> Builder<'_, G> {
                 entry
             }
         }
+    }
+
+    /// [`Builder::change`] of one change in the bitmap node `old`.
+    fn change_node<A: Address>(
+        &mut self,
+        prefix_store: &PrefixStore<A>,
+        change: &Change<A>,
+        old: u32,
+        depth: u16,
+        published_words: &mut Vec<PublishedWord>,
+        kind: Kind,
+    ) -> Result<Option<u32>, Error> {
+        let (prefix, end) = (change.prefix, depth + kind.stride);
+        let slot = prefix.addr().bits_at(depth, kind.stride);
+        if prefix.len() <= end {
+            let slots = slot..slot + (1 << (end - prefix.len()));
+            if !change.is_bare {
+                return self.fill_node(prefix_store, change, old, depth, slots, published_words);
+            }
+            return self.put(old, slots, change.after(), published_words);
+        }
+        let node = (old & REF_OFFSET) * UNIT;
+        let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
+        let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
+            match self.change(prefix_store, slice::from_ref(change), child, end, published_words)? {
+                Some(entry) if entry & REF_NODE == 0 => entry,
+                // A child has a word of its own.
+                entry => {
+                    published_words.extend(entry.map(|entry| PublishedWord { word: child, entry }));
+                    return Ok(None);
+                }
+            }
+        } else {
+            self.slot(prefix_store, prefix.addr(), end)?
+        };
+        self.put(old, slot..slot + 1, entry, published_words)
     }
 
     /// Brings words in line with the sorted changes `changed`: those that the key bits `window` choose from, the first of them at index
@@ -295,10 +326,6 @@ impl<G: Grace> Builder<'_, G> {
         Ok(())
     }
 
-    pub fn piece(&mut self, slots: Range<usize>, entry: u32) {
-        self.pieces.push(Piece { from: slots.start as u16, to: slots.end as u16, entry });
-    }
-
     /// Finds the pieces that the `slots` of the bitmap node `old` become, which `prefix` covers.
     fn repaint<A: Address>(
         &mut self,
@@ -332,56 +359,6 @@ impl<G: Grace> Builder<'_, G> {
             }
         }
         Ok(())
-    }
-
-    /// Puts the pieces from `mark` on into the bitmap node `old`. They go into its own words where its runs stay as they are, else into a
-    /// new node, whose ref it returns.
-    fn splice(
-        &mut self,
-        old: u32,
-        mark: usize,
-        published_words: &mut Vec<PublishedWord>,
-    ) -> Result<Option<u32>, Error> {
-        let Self { runs, nodes, pieces } = self;
-        let pieces = &pieces[mark..];
-        if pieces.is_empty() {
-            return Ok(None);
-        }
-        let kind = nodes.kind;
-        let [runs, with, spare] = &mut **runs;
-        runs.read(nodes.words, old, kind);
-        let (was_coded, runs_before) = (runs.is_coded(), runs.len() as u32);
-        let refs = ((old & REF_OFFSET) * UNIT + kind.refs) / 4;
-        if !runs.is_coded()
-            && pieces.iter().all(|piece| runs.is_node(piece.from.into()) && piece.entry & REF_NODE != 0)
-        {
-            // Children only: each has a word of its own.
-            published_words.extend(pieces.iter().map(|piece| PublishedWord {
-                word: refs as usize + runs.at(piece.from.into()),
-                entry: piece.entry,
-            }));
-            return Ok(None);
-        }
-        let mut codes = nodes.palette.filter(|_| runs.is_coded());
-        if let Some(palette) = codes
-            && pieces.iter().any(|piece| piece.entry & REF_NODE != 0 || palette.code(piece.entry).is_none())
-        {
-            runs.decode(palette);
-            codes = None;
-        }
-        let encoded = |entry: u32| codes.and_then(|palette| palette.code(entry)).map_or(entry, u32::from);
-        let (mut with, mut spare) = (with, spare);
-        for (at, piece) in pieces.iter().enumerate() {
-            let before = if at == 0 { &*runs } else { &*with };
-            before.splice(piece.from.into(), piece.to.into(), 1 << kind.stride, encoded(piece.entry), spare);
-            core::mem::swap(&mut with, &mut spare);
-        }
-        if runs.is_coded() == was_coded && runs.in_place(with, refs, published_words) {
-            return Ok(None);
-        }
-        let units = walk::bitmap_units(old, kind, runs_before);
-        nodes.replaced.push(Block { at: old & REF_OFFSET, units });
-        nodes.bitmap(with).map(Some)
     }
 
     /// [`Builder::change`] where `word` leads to a skip.

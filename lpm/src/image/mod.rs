@@ -25,6 +25,7 @@ pub(crate) mod ranges;
 pub mod readers;
 pub(crate) mod runs;
 pub(crate) mod space;
+mod splice;
 mod step;
 pub(crate) mod sync;
 pub mod verify;

@@ -350,12 +350,12 @@ impl Iterator for Spans {
     }
 }
 
-fn ones(bits: u64) -> usize {
+pub(super) fn ones(bits: u64) -> usize {
     count_ones(bits, has_popcnt()) as usize
 }
 
 /// The bits of word `word` of a bitmap that stand for slots before `slot`.
-fn below(word: usize, slot: usize) -> u64 {
+pub(super) fn below(word: usize, slot: usize) -> u64 {
     match slot.saturating_sub(word * 64) {
         0 => 0,
         bits @ 1..=63 => (1 << bits) - 1,

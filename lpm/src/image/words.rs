@@ -93,15 +93,21 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
 
 /// Asks for the line of the word at index `at`, wherever that is, without waiting for it.
 #[inline(always)]
-pub(super) fn ahead(words: &[AtomicU32], at: usize) {
+pub(crate) fn ahead(words: &[AtomicU32], at: usize) {
+    prefetch(words.as_ptr().wrapping_add(at));
+}
+
+/// Asks for the line that `at` is in, without waiting for it. It may point anywhere.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: loads nothing, wherever it points to.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(at).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (words, at);
+    let _ = at;
 }
 
 /// Loads the 64 bits at word index `at`, an even number.

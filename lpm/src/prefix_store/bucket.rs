@@ -1,5 +1,6 @@
 //! A short sorted list of entries: all of a small table, or what lies under one slot of a node.
 
+use crate::image::words::prefetch;
 use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::boxed::Box;
@@ -49,10 +50,10 @@ impl<A: Address> Bucket<A> {
         &self.0[..len]
     }
 
-    /// Loads where a search begins.
-    pub fn touch(&self) -> usize {
-        let middle = self.0.get(self.0.len() / 2);
-        usize::from(self.is_full()) + middle.map_or(0, |entry| usize::from(entry.is_free()))
+    /// Asks for the lines that a search looks at.
+    pub fn ahead(&self) {
+        self.0.chunks((64 / size_of::<A::Entry>()).max(1)).for_each(|line| prefetch(line.as_ptr()));
+        self.0.last().into_iter().for_each(|last| prefetch(last));
     }
 
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {
@@ -128,6 +129,11 @@ impl<A: Address> Bucket<A> {
         entries.reserve_exact(places.saturating_sub(entries.len()));
         entries.resize(places, A::Entry::free());
         self.0 = entries.into_boxed_slice();
+    }
+
+    /// The entries, then free places.
+    pub fn all(&self) -> &[A::Entry] {
+        &self.0
     }
 
     /// The entries from `prefix` on (behind it, if `open`), then free places.

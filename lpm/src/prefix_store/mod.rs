@@ -16,6 +16,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
+use crate::image::words::prefetch;
 use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
@@ -118,11 +119,20 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         Change { prefix, old, new: value, above: above.unwrap_or(0), is_bare }
     }
 
-    /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
-    pub fn touch(&self, prefix: &Prefix<A>) -> usize {
-        match &self.root {
-            Slot::Bucket(_) => 0,
-            Slot::Node(node) => node.slot(prefix.addr()).map_or(0, |slot| node.slots[slot].touch()),
+    /// Asks for what a change of `prefix` looks at after so many steps, if the steps before were asked for.
+    pub fn ahead(&self, prefix: &Prefix<A>, step: usize) {
+        let (mut slot, mut left) = (&self.root, step + 1);
+        loop {
+            match slot {
+                Slot::Bucket(bucket) if left == 0 => return bucket.ahead(),
+                Slot::Node(node) if left == 0 => return prefetch(&raw const **node),
+                Slot::Node(node) if let Ok(at) = node.slot(prefix.addr()) => slot = &node.slots[at],
+                _ => return,
+            }
+            if left == 1 {
+                return prefetch(slot);
+            }
+            left -= 2;
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{Address, Prefix};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::Range;
 
 /// Bits of a node at most, for millions of prefixes. A slot takes 21 bytes.
 const BITS_MAX: u16 = 18;
@@ -83,6 +84,18 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
         }
     }
 
+    /// Calls `each` with all prefixes and their values, in order.
+    fn each(&self, each: &mut impl FnMut(Prefix<A>, u32)) {
+        match self {
+            Self::Bucket(bucket) => {
+                for entry in bucket.all().iter().take_while(|entry| !entry.is_free()) {
+                    each(Prefix::truncated(entry.addr(), entry.len()), entry.value());
+                }
+            }
+            Self::Node(node) => node.each_from(0..node.slots.len(), 0, each),
+        }
+    }
+
     /// Adds, changes or removes; returns what there was and is around it.
     pub fn set(&mut self, prefix: &Prefix<A>, value: Option<u32>) -> Found {
         match self {
@@ -110,14 +123,6 @@ impl<A: Address, const BUCKET: usize> Slot<A, BUCKET> {
                     found
                 }
             },
-        }
-    }
-
-    /// Loads what is looked at first.
-    pub fn touch(&self) -> usize {
-        match self {
-            Self::Bucket(bucket) => bucket.touch(),
-            Self::Node(node) => usize::from(node.depth),
         }
     }
 
@@ -270,10 +275,19 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
             Err(_) => self.slots.len() - 1,
         };
         let least = outer.len().saturating_sub(self.depth);
-        for slot in first..=last {
+        if least <= self.bits {
+            self.each_from(first..last + 1, least, each);
+        } else {
+            self.slots[first].each_inside(outer, each);
+        }
+    }
+
+    /// Calls `each` with the prefixes that begin at `slots`, those of the node itself if they are so much longer than its depth.
+    fn each_from(&self, slots: Range<usize>, least: u16, each: &mut impl FnMut(Prefix<A>, u32)) {
+        for slot in slots {
             let own = (self.begins(slot).max(least)..self.bits).filter_map(|len| self.own(slot, len));
             own.for_each(|(prefix, value)| each(prefix, value));
-            self.slots[slot].each_inside(outer, each);
+            self.slots[slot].each(each);
         }
     }
 

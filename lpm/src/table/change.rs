@@ -7,14 +7,14 @@ use super::root::{DEEP_FROM, Root, root_bits, weight};
 use crate::image::Error;
 use crate::image::exact::key;
 use crate::image::layout::TableHeader;
+use crate::prefix::Entry;
 use crate::prefix_store::Change;
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::vec::Vec;
-use core::hint::black_box;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Changes whose first loads are made at once.
+/// Changes whose memory is asked for at once.
 const AHEAD: usize = 16;
 
 /// How changes reached the readers.
@@ -70,11 +70,11 @@ impl<A: Address> Table<A> {
         changes.iter().try_for_each(|(prefix, _)| self.check_length(prefix))?;
         // Each prefix before those that it covers, and the last of equal ones first.
         changes.reverse();
-        changes.sort_by_key(|(prefix, _)| *prefix);
+        changes.sort_by_key(|(prefix, _)| A::Entry::key(prefix));
         changes.dedup_by_key(|(prefix, _)| *prefix);
         let mut done: Vec<Change<A>> = Vec::with_capacity(changes.len());
         for some in changes.chunks(AHEAD) {
-            self.touch(image, some.iter().map(|(prefix, _)| prefix));
+            self.ahead(image.memory.words(), some);
             let changes = some.iter().map(|(prefix, value)| self.prefix_store.change(*prefix, *value));
             done.extend(changes.filter(|change| change.old != change.new));
         }
@@ -85,7 +85,7 @@ impl<A: Address> Table<A> {
                 Some(exact) => exact::divide(image.memory.words(), exact, done),
                 None => (done, Vec::new()),
             };
-            self.make(image, Changes { others: &others, exact: &exact }, is_much)?;
+            self.make(image, &Changes::new(&others, &exact), is_much)?;
         }
         Ok(count)
     }
@@ -98,7 +98,7 @@ impl<A: Address> Table<A> {
     ) -> Result<Option<u32>, Error> {
         image.check_owner(self.id, self.stamp)?;
         self.check_length(&prefix)?;
-        self.touch(image, core::iter::once(&prefix));
+        self.root.ahead(image.memory.words(), &prefix, 1);
         let change = self.prefix_store.change(prefix, value);
         if change.old != change.new {
             let is_exact = self.root.exact.as_ref().is_some_and(|exact| {
@@ -107,7 +107,7 @@ impl<A: Address> Table<A> {
             });
             let (one, none) = (&[change][..], &[][..]);
             let (others, exact) = if is_exact { (none, one) } else { (one, none) };
-            self.make(image, Changes { others, exact }, false)?;
+            self.make(image, &Changes::new(others, exact), false)?;
         }
         Ok(change.old)
     }
@@ -116,16 +116,15 @@ impl<A: Address> Table<A> {
     fn make<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: Changes<'_, A>,
+        changes: &Changes<'_, A>,
         is_much: bool,
     ) -> Result<(), Error> {
         self.acquire(image, changes.others);
         changes.all().for_each(|change| self.count(change, true));
         self.root.count(changes.others, true);
-        let is_removal = changes.is_removal();
-        image.space.use_reserve(is_removal);
+        image.space.use_reserve(changes.is_removal);
         let published = match self.rebuild_or(image, changes, is_much) {
-            Err(Error::Full { .. }) if is_removal && self.may_withdraw => self.withdraw(image),
+            Err(Error::Full { .. }) if changes.is_removal && self.may_withdraw => self.withdraw(image),
             published => published,
         };
         image.space.use_reserve(false);
@@ -151,17 +150,15 @@ impl<A: Address> Table<A> {
         Ok(Published::Whole)
     }
 
-    /// Loads what changes of `prefixes` will look at first, in the shadow and in the image, so that it is waited for once.
-    fn touch<'a, M: Memory, G: Grace>(
-        &self,
-        image: &Image<M, G>,
-        prefixes: impl Iterator<Item = &'a Prefix<A>>,
-    ) {
-        let words = image.memory.words();
-        let touched = prefixes.fold((0, 0), |(prefix_store, image), prefix| {
-            (prefix_store ^ self.prefix_store.touch(prefix), image ^ self.root.touch(words, prefix))
-        });
-        black_box(touched);
+    /// Asks for what `changes` look at, in the shadow and in the image. In steps: what one needs of memory, the one before asked for.
+    fn ahead(&self, words: &[AtomicU32], changes: &[(Prefix<A>, Option<u32>)]) {
+        const STEPS: usize = 3;
+        for step in 0..STEPS {
+            for (prefix, _) in changes {
+                self.prefix_store.ahead(prefix, step);
+                self.root.ahead(words, prefix, step);
+            }
+        }
     }
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
@@ -172,26 +169,18 @@ impl<A: Address> Table<A> {
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: Changes<'_, A>,
+        changes: &Changes<'_, A>,
         is_much: bool,
     ) -> Result<Published, Error> {
-        // With a hash table, few are left that are so long.
-        let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > DEEP_FROM;
-        let is_deep = self.root.exact.is_none() && changes.others.iter().any(is_long);
         let len = self.prefix_store.len();
-        let keys = changes.keys(&self.root);
-        let weight = weight(len - keys, keys);
         // One that did not fit is tried again when there is twice as much to gain.
-        let may_grow = len >= 2 * self.refused_at;
-        let may_shrink = self.refused_at == 0 || 2 * len <= self.refused_at;
-        let is_outgrown = may_grow
-            && (self.root.bits < root_bits::<A>(weight / 2, is_deep)
-                || self.is_short_of_words(keys)
-                || self.root.may_take_direct::<A>(len))
-            || may_shrink && self.is_too_large(weight);
+        let is_outgrown = changes.adds && len >= 2 * self.refused_at && self.is_outgrown(changes)
+            || changes.removes
+                && (self.refused_at == 0 || 2 * len <= self.refused_at)
+                && self.is_too_large(changes.keys(&self.root));
         // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
         let only_whole =
-            self.is_withdrawn || changes.adds() && changes.removes() && !changes.split().0.is_empty();
+            self.is_withdrawn || changes.adds && changes.removes && !changes.split().0.is_empty();
         if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
             self.uncoded = 0;
             let built = if self.is_withdrawn {
@@ -212,6 +201,17 @@ impl<A: Address> Table<A> {
         self.publish(image, changes).map(|()| Published::Words)
     }
 
+    /// Whether a new root is worth it for what `changes` add.
+    fn is_outgrown(&self, changes: &Changes<'_, A>) -> bool {
+        // With a hash table, few are left that are so long.
+        let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > DEEP_FROM;
+        let is_deep = self.root.exact.is_none() && changes.others.iter().any(is_long);
+        let (len, keys) = (self.prefix_store.len(), changes.keys(&self.root));
+        self.root.bits < root_bits::<A>(weight(len - keys, keys) / 2, is_deep)
+            || self.is_short_of_words(keys)
+            || self.root.may_take_direct::<A>(len)
+    }
+
     /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet. It holds `keys` now.
     fn is_short_of_words(&self, keys: usize) -> bool {
         let many = self.root.full / 2 + 2;
@@ -220,9 +220,10 @@ impl<A: Address> Table<A> {
                 || exact::is_worth(self.key_bits, self.full, self.prefix_store.len()))
     }
 
-    /// Whether a new root for prefixes of this [`weight`] or a new hash table would be much smaller.
-    fn is_too_large(&self, weight: usize) -> bool {
+    /// Whether a new root or a new hash table, which has `keys` now, would be much smaller.
+    fn is_too_large(&self, keys: usize) -> bool {
         const MUCH: usize = 8;
+        let weight = weight(self.prefix_store.len() - keys, keys);
         let is_exact_large = self.root.exact.as_ref().is_some_and(|exact| exact.hash.bits > 10);
         self.root.least_bits::<A>() > root_bits::<A>(MUCH * weight, true)
             || is_exact_large && MUCH * self.full < self.root.full
@@ -243,7 +244,7 @@ impl<A: Address> Table<A> {
     fn publish<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: Changes<'_, A>,
+        changes: &Changes<'_, A>,
     ) -> Result<(), Error> {
         let keys = changes.keys(&self.root);
         let has_all = self.full == keys;
@@ -285,7 +286,7 @@ impl<A: Address> Table<A> {
                 builder.store_fallback(*id, at, change.new.unwrap_or(0));
             }
         };
-        if changes.adds() {
+        if changes.adds {
             builder.store_all(published_words);
             store_fallback();
         } else {
@@ -324,7 +325,7 @@ impl<A: Address> Table<A> {
     fn conclude<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
-        changes: Changes<'_, A>,
+        changes: &Changes<'_, A>,
         published: Result<Published, Error>,
     ) -> Result<(), Error> {
         let is_done = published.is_ok();
@@ -353,43 +354,47 @@ impl<A: Address> Table<A> {
 }
 
 /// Sorted changes, which the shadow has already.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Changes<'a, A: Address> {
     /// Of the root and what is below it.
     others: &'a [Change<A>],
     /// Of the hash table.
     exact: &'a [Change<A>],
+    /// Whether all remove a prefix.
+    is_removal: bool,
+    /// Whether a prefix is added that is not the fallback.
+    adds: bool,
+    /// Whether a prefix is removed that is not the fallback.
+    removes: bool,
 }
 
 impl<'a, A: Address> Changes<'a, A> {
+    fn new(others: &'a [Change<A>], exact: &'a [Change<A>]) -> Self {
+        let mut changes = Self { others, exact, is_removal: true, adds: false, removes: false };
+        for Change { prefix, old, new, .. } in changes.all() {
+            changes.is_removal &= new.is_none();
+            changes.adds |= old.is_none() && prefix.len() > 0;
+            changes.removes |= new.is_none() && prefix.len() > 0;
+        }
+        changes
+    }
+
     fn all(&self) -> impl Iterator<Item = &'a Change<A>> + use<'a, A> {
         self.others.iter().chain(self.exact)
     }
 
-    fn is_removal(&self) -> bool {
-        self.all().all(|change| change.new.is_none())
-    }
-
     /// Keys that the hash table of `root` has after these changes.
     fn keys(&self, root: &Root) -> usize {
-        let come = self.exact.iter().filter(|change| change.old.is_none()).count();
-        let go = self.exact.iter().filter(|change| change.new.is_none()).count();
-        root.exact.as_ref().map_or(0, |exact| exact.count + come - go)
+        root.exact.as_ref().map_or(0, |exact| {
+            let come = self.exact.iter().filter(|change| change.old.is_none()).count();
+            let go = self.exact.iter().filter(|change| change.new.is_none()).count();
+            exact.count + come - go
+        })
     }
 
     /// The change of the fallback, and those of other prefixes outside the hash table.
     fn split(&self) -> (&'a [Change<A>], &'a [Change<A>]) {
         let has_fallback = self.others.first().is_some_and(|first| first.prefix.len() == 0);
         self.others.split_at(usize::from(has_fallback))
-    }
-
-    /// Whether a prefix is added that is not the fallback.
-    fn adds(&self) -> bool {
-        self.split().1.iter().chain(self.exact).any(|change| change.old.is_none())
-    }
-
-    /// Whether a prefix is removed that is not the fallback.
-    fn removes(&self) -> bool {
-        self.split().1.iter().chain(self.exact).any(|change| change.new.is_none())
     }
 }

@@ -11,6 +11,7 @@ use crate::image::palette::Palette;
 use crate::image::runs::PublishedWord;
 use crate::image::space::PoolId;
 use crate::image::walk::table_block;
+use crate::image::words::ahead;
 use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Image, Memory, Prefix};
 use alloc::boxed::Box;
@@ -147,19 +148,25 @@ impl Root {
         (self.at as usize - size_of::<TableHeader>() + field) / 4
     }
 
-    /// Loads what a change of `prefix` will look at first, so that the loads of several are waited for at once.
-    pub fn touch<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>) -> u32 {
-        let slot = || self.index(prefix.addr().bits_at(0, self.bits));
+    /// Asks for what a change of `prefix` looks at: at first, or in one of the next two steps.
+    pub fn ahead<A: Address>(&self, words: &[AtomicU32], prefix: &Prefix<A>, step: usize) {
         let place = self.exact.as_ref().and_then(|exact| exact.place(prefix));
-        let word = place.map_or_else(slot, |(word, _)| word);
-        let node =
-            |entry: u32| if entry & REF_NODE == 0 { 0 } else { ((entry & REF_OFFSET) * UNIT / 4) as usize };
-        let mut entry = words[word].load(Ordering::Relaxed);
-        if Kind::of_family(A::FAMILY).is_direct(entry) && place.is_none() {
-            entry =
-                words[node(entry) + prefix.addr().bits_at(self.bits, DIRECT_BITS)].load(Ordering::Relaxed);
+        let word = place.map_or_else(|| self.index(prefix.addr().bits_at(0, self.bits)), |(word, _)| word);
+        if step == 0 {
+            return ahead(words, word);
         }
-        words[node(entry)].load(Ordering::Relaxed)
+        let entry = words[word].load(Ordering::Relaxed);
+        let node = ((entry & REF_OFFSET) * UNIT / 4) as usize;
+        let is_direct = place.is_none() && Kind::of_family(A::FAMILY).is_direct(entry);
+        match step {
+            1 if is_direct => ahead(words, node + prefix.addr().bits_at(self.bits, DIRECT_BITS)),
+            1 => ahead_of_node(words, entry),
+            2 if is_direct => {
+                let word = node + prefix.addr().bits_at(self.bits, DIRECT_BITS);
+                ahead_of_node(words, words[word].load(Ordering::Relaxed));
+            }
+            _ => {}
+        }
     }
 
     /// Builds table `id` aside and publishes it for all addresses at once. `has_own`: in a pool of its own, also if it is small.
@@ -463,6 +470,15 @@ impl Root {
             let above = above.map_or(0, |(above, _)| above.len() as u8);
             slots.iter_mut().filter(|cover| **cover == len).for_each(|cover| *cover = above);
         }
+    }
+}
+
+/// Asks for the first two lines of the node that `entry` leads to, if it does.
+fn ahead_of_node(words: &[AtomicU32], entry: u32) {
+    let node = ((entry & REF_OFFSET) * UNIT / 4) as usize;
+    if entry & REF_NODE != 0 {
+        ahead(words, node);
+        ahead(words, node + 16);
     }
 }
 

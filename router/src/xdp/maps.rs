@@ -46,7 +46,8 @@ pub(crate) fn rules(fd: &OwnedFd) -> Result<RuleMap> {
 /// Maps the ports.
 pub(crate) fn ports(ports: &OwnedFd, tagged: OwnedFd) -> Result<Ports> {
     let bytes = u64::from(PLACES) * size_of::<tl_port>() as u64;
-    let ports = Mapping::of_array(ports.as_fd(), bytes).map_err(|e| Error::kernel("cannot map the ports", e))?;
+    let ports =
+        Mapping::of_array(ports.as_fd(), bytes).map_err(|e| Error::kernel("cannot map the ports", e))?;
     Ok(Ports::new(ports, tagged))
 }
 
