@@ -54,6 +54,20 @@ fn a_direct12_may_end_at_the_guard() {
     assert!(ended > 0, "no direct12 ended there");
 }
 
+/// A table gets the root for prefixes that are spread, or for those that are not, also if they come one by one.
+#[test]
+fn the_root_follows_the_prefixes() {
+    let mut image = Image::create(HeapMemory::new(64 << 20), NoReaders::default(), 1).unwrap();
+    let mut table = Table::create(&mut image, ID, []).unwrap();
+    let mut insert = |prefix| table.insert(&mut image, prefix, 1).map(|_| table.root_bits()).unwrap();
+    let few = (0..2000).map(|n| insert(prefix(0x200 + n % 2, n / 2, 48))).last();
+    assert_eq!(few, Some(12));
+    let spread = (0..20_000).map(|n| insert(prefix(0x400 + n % 1024, n / 1024, 48))).last();
+    assert_eq!(spread, Some(16));
+    let few = (0..200_000).map(|n| insert(prefix(0x200 + n % 2, n / 2, 48))).last();
+    assert_eq!(few, Some(12));
+}
+
 /// Prefixes in slots that had many of them once take the memory that they take in a new image.
 #[test]
 fn memory_comes_back() {

@@ -163,9 +163,9 @@ impl<A: Address> Table<A> {
 
     /// Rebuilds the table where that is due (or `is_much` is to change), else changes its words.
     ///
-    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. In IPv6, twice as many as when the
-    /// prefixes were found to be spread. Or a palette that has had no code
-    /// for some values, for as many changes as there are prefixes.
+    /// Due: twice as many prefixes as this root is meant for, or the first deep one of a small table. In IPv6, twice as many as when its root
+    /// was considered last, if they are spread otherwise. Or a palette that has had no code for some values, for as many changes as there are
+    /// prefixes.
     fn rebuild_or<M: Memory, G: Grace>(
         &mut self,
         image: &mut Image<M, G>,
@@ -202,14 +202,14 @@ impl<A: Address> Table<A> {
     }
 
     /// Whether a new root is worth it for what `changes` add.
-    fn is_outgrown(&self, changes: &Changes<'_, A>) -> bool {
+    fn is_outgrown(&mut self, changes: &Changes<'_, A>) -> bool {
         // With a hash table, few are left that are so long.
         let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > DEEP_FROM;
         let is_deep = self.root.exact.is_none() && changes.others.iter().any(is_long);
         let (len, keys) = (self.prefix_store.len(), changes.keys(&self.root));
         self.root.bits < root_bits::<A>(weight(len - keys, keys) / 2, is_deep)
             || self.is_short_of_words(keys)
-            || self.root.may_take_direct::<A>(len)
+            || self.root.may_change_shape::<A>(len)
     }
 
     /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet. It holds `keys` now.

@@ -37,7 +37,7 @@ pub(super) struct Root {
     pub directs: usize,
     /// Whether the memory held none for a slot. Then they stay as they are until the next root.
     is_refused: bool,
-    /// Prefixes when it was built.
+    /// Prefixes when it was built, or when another root was considered last.
     prefixes: usize,
     pub palette: Option<Box<Palette>>,
     /// The hash table of prefixes of full length.
@@ -89,12 +89,10 @@ impl Shape {
         for prefix in prefixes.filter(|prefix| prefix.len() > ROOT_IPV6) {
             inside[prefix.addr().bits_at(0, ROOT_IPV6)] += 1;
         }
-        let (direct_min, all) = least_for_direct(&inside);
-        let below = inside.iter().map(|count| *count as usize).filter(|count| *count >= direct_min);
-        if 2 * below.sum::<usize>() < all {
-            return Self::plain(WIDE_IPV6, has_own);
+        match least_for_direct(&inside) {
+            Some(direct_min) => Self { bits: ROOT_IPV6, has_own, inside, direct_min },
+            None => Self::plain(WIDE_IPV6, has_own),
         }
-        Self { bits: ROOT_IPV6, has_own, inside, direct_min }
     }
 }
 
@@ -368,9 +366,14 @@ impl Root {
         if A::FAMILY == 6 { self.bits.min(ROOT_IPV6) } else { self.bits }
     }
 
-    /// Whether direct12 may be worth it by now, since the table has grown to so many `prefixes`.
-    pub fn may_take_direct<A: Address>(&self, prefixes: usize) -> bool {
-        A::FAMILY == 6 && self.bits >= ROOT_IPV6 && self.inside.is_empty() && prefixes >= 2 * self.prefixes
+    /// Whether a root of IPv6 with direct12 or one without may be better by now. To be asked when the table has grown, to so many `prefixes`;
+    /// it is considered each time that they have doubled.
+    pub fn may_change_shape<A: Address>(&mut self, prefixes: usize) -> bool {
+        if A::FAMILY != 6 || self.bits < ROOT_IPV6 || prefixes < 2 * self.prefixes {
+            return false;
+        }
+        self.prefixes = prefixes;
+        !self.has_counts() || least_for_direct(&self.inside).is_none()
     }
 
     /// Whether a slot leads to a direct12.
@@ -482,15 +485,18 @@ fn ahead_of_node(words: &[AtomicU32], entry: u32) {
     }
 }
 
-/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12, and the number of all. `inside` has the slots' numbers.
+/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12; None if most prefixes were not below one. `inside` has
+/// the slots' numbers.
 ///
 /// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
-fn least_for_direct(inside: &[u32]) -> (usize, usize) {
+fn least_for_direct(inside: &[u32]) -> Option<usize> {
     let all: usize = inside.iter().map(|count| *count as usize).sum();
     let mut largest = inside.to_vec();
     largest.sort_unstable_by(|one, two| two.cmp(one));
     let at_most = largest[SPARED].saturating_add(1).min(ALWAYS_DIRECT);
-    ((at_most as usize).max(DIRECT_MIN), all)
+    let least = (at_most as usize).max(DIRECT_MIN);
+    let below = inside.iter().map(|count| *count as usize).filter(|count| *count >= least);
+    (2 * below.sum::<usize>() >= all).then_some(least)
 }
 
 /// The slots of a root of `bits` bits that `prefix`, which is not longer, covers.
