@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ fn own_once(pins: &Path) -> Result<Option<OwnedFd>> {
     if nearest.is_none_or(|fs| fs.f_type as u64 != BPF_FS_MAGIC) {
         return Err(Error::NotBpffs { path: pins.into() });
     }
-    match fs::create_dir_all(pins) {
+    match fs::DirBuilder::new().recursive(true).mode(0o700).create(pins) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail("cannot make", e)),
         _ => {}
     }

@@ -12,6 +12,7 @@ mod key;
 pub mod map;
 pub mod ops;
 pub mod oracle;
+mod prefetch;
 mod prefix;
 mod prefix_store;
 #[cfg(test)]

@@ -574,3 +574,24 @@ fn hosts_go_and_come_together() {
         assert_eq!(table.len(), 9000);
     }
 }
+
+/// Hosts become worth a hash table if enough of the other prefixes go.
+#[test]
+fn removals_alone_bring_a_hash_table() {
+    let mut image = Image::create(HeapMemory::new(1 << 22), NoReaders::default(), 1).unwrap();
+    let network = |n: u32| Prefix::truncated(10 << 24 | n << 8, 24);
+    let mut table = Table::create(&mut image, 0, (0..1000).map(|n| (network(n), 1))).unwrap();
+    for n in 0..100u32 {
+        let host = Prefix::truncated(192 << 24 | n.wrapping_mul(0x9e37_79b9) >> 8, 32);
+        table.insert(&mut image, host, 2).unwrap();
+    }
+    let buckets = |image: &Image<HeapMemory, NoReaders>| {
+        let nodes = &verify(image.memory().words()).unwrap().tables[0].nodes;
+        nodes.iter().find(|(kind, _)| *kind == "bucket").map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(buckets(&image), 0);
+    for n in 0..800 {
+        table.remove(&mut image, &network(n)).unwrap();
+    }
+    assert!(buckets(&image) > 50, "{}", buckets(&image));
+}

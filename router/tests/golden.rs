@@ -228,7 +228,14 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     check(bench, &case("released action", plain4.clone(), "no_action"));
     seen.push("no_action");
     bench.dataplane.clear_port(LO, None).unwrap();
+    // Another port has the counters of the one that is gone.
+    bench.dataplane.set_port(LO, Some(200), port(ALL)).unwrap();
     check(bench, &case("port is gone", plain4, "no_port"));
+    check(bench, &case("port is gone, a tag is cut", tagged_in(&v4, 200)[..16].to_vec(), "no_port"));
+    let ports = bench.dataplane.counters().unwrap().ports;
+    assert_eq!(ports.len(), 1);
+    assert!(ports[0].counts.iter().all(|count| count.packets == 0), "packets of no port: {ports:?}");
+    bench.dataplane.clear_port(LO, Some(200)).unwrap();
     seen.push("no_port");
     seen
 }

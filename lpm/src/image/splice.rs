@@ -1,4 +1,4 @@
-//! Puts other refs or values into slots of a bitmap node: into its own words where its runs stay as they are, else into a new node.
+//! Puts other refs or values into slots of a bitmap node. If its runs stay as they are, its own words change; else it is replaced.
 
 use super::build::{Builder, Nodes};
 use super::error::Error;
@@ -17,8 +17,8 @@ impl<G: Grace> Builder<'_, G> {
         self.pieces.push(Piece { from: slots.start as u16, to: slots.end as u16, entry });
     }
 
-    /// Puts `entry` into the `slots` of the bitmap node `old`, none of which leads to a node unless it is the only one. Returns the ref of the
-    /// node that takes its place, or the value, if all slots have one now.
+    /// Puts `entry` into the `slots` of the bitmap node `old`. If there are several, none may lead to a node. Returns the ref of the node that
+    /// takes its place, or the value, if all slots have the same now.
     pub fn put(
         &mut self,
         old: u32,
@@ -213,7 +213,9 @@ impl One {
             }
             let [old, new] = &mut codes;
             new[..self.before].copy_from_slice(&old[..self.before]);
-            new[self.before] = self.entry as u8;
+            if self.is_run {
+                new[self.before] = self.entry as u8;
+            }
             new[self.before + run..count].copy_from_slice(&old[self.behind.clone()]);
             for (word, codes) in new.as_chunks().0[..count.div_ceil(4)].iter().enumerate() {
                 nodes.put(block, first + word, u32::from_le_bytes(*codes));
@@ -289,6 +291,11 @@ mod tests {
                     break;
                 }
                 is.read(builder.nodes.words, old, kind);
+                if is.is_coded() && !is.len().is_multiple_of(4) {
+                    let last = (old & REF_OFFSET) * UNIT + kind.refs + is.len() as u32;
+                    let rest = load(builder.nodes.words, last & !3) >> (8 * (last % 4));
+                    assert_eq!(rest, 0, "what follows the last code");
+                }
                 assert_eq!(is.starts(), want.starts(), "as few runs as can be: {slots:?}");
                 // A node that loses its last child in place still has refs.
                 let has_codes = has_palette && !slots.contains(&CHILD);

@@ -3,6 +3,7 @@
 #![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
 
 use super::layout::{DIR_ENTRY, DIRECTORY, GUARD, NODE8_BEFORE, UNIT};
+use crate::prefetch::prefetch;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 // Readers of files load (acquire) from pages that they may not write to, also 64 bits. The language promises that for relaxed loads of 32 bits
@@ -95,19 +96,6 @@ pub(super) unsafe fn near(words: &[AtomicU32], at: usize) -> u32 {
 #[inline(always)]
 pub(crate) fn ahead(words: &[AtomicU32], at: usize) {
     prefetch(words.as_ptr().wrapping_add(at));
-}
-
-/// Asks for the line that `at` is in, without waiting for it. It may point anywhere.
-#[inline(always)]
-pub(crate) fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: loads nothing, wherever it points to.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
 }
 
 /// Loads the 64 bits at word index `at`, an even number.

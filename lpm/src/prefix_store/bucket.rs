@@ -1,6 +1,6 @@
 //! A short sorted list of entries: all of a small table, or what lies under one slot of a node.
 
-use crate::image::words::prefetch;
+use crate::prefetch::prefetch;
 use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::boxed::Box;
@@ -50,10 +50,10 @@ impl<A: Address> Bucket<A> {
         &self.0[..len]
     }
 
-    /// Asks for the lines that a search looks at.
+    /// Asks for all of it.
     pub fn ahead(&self) {
-        self.0.chunks((64 / size_of::<A::Entry>()).max(1)).for_each(|line| prefetch(line.as_ptr()));
-        self.0.last().into_iter().for_each(|last| prefetch(last));
+        let first = self.0.as_ptr();
+        (0..size_of_val(&*self.0)).step_by(64).for_each(|at| prefetch(first.wrapping_byte_add(at)));
     }
 
     pub fn get(&self, prefix: &Prefix<A>) -> Option<u32> {

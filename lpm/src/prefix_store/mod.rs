@@ -16,7 +16,7 @@ mod node;
 #[cfg(test)]
 mod tests;
 
-use crate::image::words::prefetch;
+use crate::prefetch::prefetch;
 use crate::prefix::Entry;
 use crate::{Address, Prefix};
 use alloc::vec::Vec;
@@ -119,7 +119,8 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         Change { prefix, old, new: value, above: above.unwrap_or(0), is_bare }
     }
 
-    /// Asks for what a change of `prefix` looks at after so many steps, if the steps before were asked for.
+    /// Asks for what a change of `prefix` looks at in this step: a slot of the root, the node or bucket that it leads to, a slot of that node,
+    /// and so on. The steps before must have been asked for.
     pub fn ahead(&self, prefix: &Prefix<A>, step: usize) {
         let (mut slot, mut left) = (&self.root, step + 1);
         loop {

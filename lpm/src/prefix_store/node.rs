@@ -282,7 +282,7 @@ impl<A: Address, const BUCKET: usize> Node<A, BUCKET> {
         }
     }
 
-    /// Calls `each` with the prefixes that begin at `slots`, those of the node itself if they are so much longer than its depth.
+    /// Calls `each` with the prefixes that begin at `slots`: of the node itself, those from `least` bits behind its depth on.
     fn each_from(&self, slots: Range<usize>, least: u16, each: &mut impl FnMut(Prefix<A>, u32)) {
         for slot in slots {
             let own = (self.begins(slot).max(least)..self.bits).filter_map(|len| self.own(slot, len));

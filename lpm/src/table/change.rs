@@ -174,14 +174,13 @@ impl<A: Address> Table<A> {
     ) -> Result<Published, Error> {
         let len = self.prefix_store.len();
         // One that did not fit is tried again when there is twice as much to gain.
-        let is_outgrown = changes.adds && len >= 2 * self.refused_at && self.is_outgrown(changes)
-            || changes.removes
-                && (self.refused_at == 0 || 2 * len <= self.refused_at)
+        let is_due = len >= 2 * self.refused_at && self.is_outgrown(changes)
+            || (self.refused_at == 0 || 2 * len <= self.refused_at)
                 && self.is_too_large(changes.keys(&self.root));
         // The fallback changes before the others or after them (see `publish`). Where neither is right, all change with a new root.
         let only_whole =
             self.is_withdrawn || changes.adds && changes.removes && !changes.split().0.is_empty();
-        if only_whole || is_much || is_outgrown || self.uncoded > self.prefix_store.len() {
+        if only_whole || is_much || is_due || self.uncoded > self.prefix_store.len() {
             self.uncoded = 0;
             let built = if self.is_withdrawn {
                 Root::build_in_little(image, self.id, self.key_bits, &self.prefix_store)
@@ -201,7 +200,7 @@ impl<A: Address> Table<A> {
         self.publish(image, changes).map(|()| Published::Words)
     }
 
-    /// Whether a new root is worth it for what `changes` add.
+    /// Whether the table with `changes` is worth another root. It notes what it has considered.
     fn is_outgrown(&mut self, changes: &Changes<'_, A>) -> bool {
         // With a hash table, few are left that are so long.
         let is_long = |change: &Change<A>| change.new.is_some() && change.prefix.len() > DEEP_FROM;
@@ -209,7 +208,7 @@ impl<A: Address> Table<A> {
         let (len, keys) = (self.prefix_store.len(), changes.keys(&self.root));
         self.root.bits < root_bits::<A>(weight(len - keys, keys) / 2, is_deep)
             || self.is_short_of_words(keys)
-            || self.root.may_change_shape::<A>(len)
+            || self.root.consider_shape::<A>(len)
     }
 
     /// Whether a new hash table would hold half as many keys again as this one when it was built, or there is none yet. It holds `keys` now.

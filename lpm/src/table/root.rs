@@ -366,9 +366,9 @@ impl Root {
         if A::FAMILY == 6 { self.bits.min(ROOT_IPV6) } else { self.bits }
     }
 
-    /// Whether a root of IPv6 with direct12 or one without may be better by now. To be asked when the table has grown, to so many `prefixes`;
-    /// it is considered each time that they have doubled.
-    pub fn may_change_shape<A: Address>(&mut self, prefixes: usize) -> bool {
+    /// Whether a root of IPv6 with direct12, or one without, may be better by now. It considers that each time that the `prefixes` have
+    /// doubled.
+    pub fn consider_shape<A: Address>(&mut self, prefixes: usize) -> bool {
         if A::FAMILY != 6 || self.bits < ROOT_IPV6 || prefixes < 2 * self.prefixes {
             return false;
         }

@@ -240,8 +240,19 @@ pub fn private_file(path: &Path) -> Result<File, Error> {
 
 /// Makes a directory that only its owner may write to, or sees to it that it is one.
 fn own_folder(path: &Path, mode: u32) -> Result<(), Error> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(file_error(path))?;
-    make_own(path, &fs::symlink_metadata(path).map_err(file_error(path))?, mode)
+    let make = || {
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(file_error(path))?;
+        make_own(path, &fs::symlink_metadata(path).map_err(file_error(path))?, mode)
+    };
+    // Another namespace's daemon that starts may remove it in between: without pins it looks like a dead owner's.
+    const TRIES: usize = 100;
+    for _ in 1..TRIES {
+        match make() {
+            Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+    make()
 }
 
 /// Refuses what belongs to another user; gives it the rights `mode`, whatever the umask of the process that made it.
@@ -343,6 +354,29 @@ fn is_netns_exec(mountinfo: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As the sweep of another namespace's daemon does, between any two calls.
+    #[test]
+    fn a_folder_that_another_process_removes_is_made_again() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("pins");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let removed = scope.spawn(|| {
+                let mut removed = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    removed += usize::from(fs::remove_dir(&folder).is_ok());
+                }
+                removed
+            });
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(300) {
+                own_folder(&folder, 0o700).unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(removed.join().unwrap() > 10);
+        });
+    }
 
     #[test]
     fn a_realtime_kernel_is_known_by_its_file() {

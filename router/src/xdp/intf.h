@@ -17,7 +17,7 @@ enum tl_limits {
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
 	    65536, /* untagged ports with a lower ifindex have that place, others one among the tagged ones */
-	TL_TAGGED = 65536,  /* tagged ports, and untagged ones of higher numbers */
+	TL_TAGGED = 65536, /* tagged ports, and untagged ones of higher numbers */
 	TL_PORT_PLACES = TL_PORTS + TL_TAGGED,
 	TL_DEVICES = 65536, /* that packets may leave by */
 	TL_COUNTER_SLOTS =

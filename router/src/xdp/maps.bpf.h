@@ -57,9 +57,9 @@ struct {
 } sids SEC(".maps");
 
 /*
- * Tagged ports, too, are not in a hash. An element that is replaced or removed there may be another key's at
- * once, and a packet looks at its port to the end. One map has all: the verifier follows the rest of the
- * program for each map that a port may come from.
+ * One map has all ports: the verifier follows the rest of the program once for each map that a port may come
+ * from. It is not a hash, for tagged ports neither. An element that is replaced or removed there may be
+ * another key's at once, and a packet looks at its port to the end.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -41,11 +41,11 @@ struct tl_frame {
 	__u32 tag; /* as in struct tl_adjacency, priority bits cleared */
 	__u32 ifindex;
 	__u32 place; /* of its port in the map */
-	__u32 oif; /* the device it leaves by, once that is known */
+	__u32 oif;   /* the device it leaves by, once that is known */
 	__be16 proto;
 	__u16 l3_len;  /* of the IP packet, by its own header */
 	__u8 frags;    /* the packet goes on in further buffers, which are not seen here */
-	__u8 filtered; /* the port's filters, if it has any, have said what they say */
+	__u8 filtered; /* the port's filters have said what they say */
 	__u8 called;   /* and what is bound to the destination */
 };
 
@@ -55,7 +55,7 @@ struct tl_frame {
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_heartbeat.deadline); }
 
-/* The place of the untagged port of a device whose number is none. */
+/* The place of the untagged port of a device whose number is no place. */
 __attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
 {
 	struct tl_tagged key = {.ifindex = ifindex};
@@ -171,8 +171,10 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	}
 	if (TL_LIKELY(verdict != TL_PASS_NO_PORT))
 		f->port = bpf_map_lookup_elem(&ports, &f->place);
-	if (!f->port || !(f->port->flags & TL_PORT_USED))
+	if (!f->port || !(f->port->flags & TL_PORT_USED)) {
+		f->port = 0; /* its counters may be another port's by now */
 		return TL_PASS_NO_PORT;
+	}
 	if (TL_UNLIKELY(verdict != TL_GO_ON))
 		return verdict;
 	if (!tl_is_to(data, f->port))

@@ -13,7 +13,7 @@ use trieline_lpm::Grace;
 
 use crate::xdp::sys;
 
-/// Untagged ports of devices with lower numbers have these as their places; those of others are among the tagged ones, from here on.
+/// The place of an untagged port is its device's number, if that is lower. All others have places from here on.
 const PORTS: u32 = tl_limits::TL_PORTS.0;
 /// Tagged ports there can be.
 const TAGGED: u32 = tl_limits::TL_TAGGED.0;

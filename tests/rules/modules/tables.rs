@@ -2,7 +2,10 @@
 
 /// The floors of a package's modules, lowest first. Modules on one floor may use each other.
 pub(super) const FLOORS: &[(&str, &[&str])] = &[
-    ("trieline-lpm", &["graph prefix", "key oracle", "prefix_store", "image", "table", "map ops", "io"]),
+    (
+        "trieline-lpm",
+        &["graph prefetch prefix", "key oracle", "prefix_store", "image", "table", "map ops", "io"],
+    ),
     (
         "trieline-bpf",
         &["sys probe", "error value", "deferred key", "image_map pins", "grace pages lpm_trie", "tables"],
