@@ -1,5 +1,7 @@
 //! Asks the processor for memory ahead of its use.
 
+#![warn(clippy::arithmetic_side_effects, reason = "unsafe code relies on sizes that do not wrap")]
+
 /// Asks for the line that `at` is in, without waiting for it. It may point anywhere.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {

@@ -485,8 +485,8 @@ fn ahead_of_node(words: &[AtomicU32], entry: u32) {
     }
 }
 
-/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12; None if most prefixes were not below one. `inside` has
-/// the slots' numbers.
+/// The least number of prefixes in a slot of a root of IPv6 that are worth a direct12. None: most prefixes would not be below one. `inside`
+/// has the slots' numbers.
 ///
 /// All of them together take no more than the root of 16 bits that they spare, or else 16 bytes a prefix.
 fn least_for_direct(inside: &[u32]) -> Option<usize> {

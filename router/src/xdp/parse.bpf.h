@@ -55,7 +55,7 @@ struct tl_frame {
  */
 TL_INLINE int tl_is_stale(void) { return TL_UNLIKELY(bpf_jiffies64() > tl_heartbeat.deadline); }
 
-/* The place of the untagged port of a device whose number is no place. */
+/* The place of the untagged port of a device whose number is too high to be one. */
 __attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
 {
 	struct tl_tagged key = {.ifindex = ifindex};
