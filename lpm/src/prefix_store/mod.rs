@@ -119,8 +119,8 @@ impl<A: Address, const BUCKET: usize> PrefixStore<A, BUCKET> {
         Change { prefix, old, new: value, above: above.unwrap_or(0), is_bare }
     }
 
-    /// Asks for what a change of `prefix` looks at in this step, if the steps before were asked for. Step 0 is a slot of the root, step 1 the
-    /// node or bucket that it leads to, step 2 a slot of that node, and so on.
+    /// Asks for what a change of `prefix` looks at in this step, if the steps before were asked for. Even steps are slots. Odd ones are what
+    /// those lead to, a node or a bucket.
     pub fn ahead(&self, prefix: &Prefix<A>, step: usize) {
         let (mut slot, mut left) = (&self.root, step + 1);
         loop {
