@@ -120,21 +120,27 @@ impl<G: Grace> Builder<'_, G> {
             }
             return self.put(old, slots, change.after(), published_words);
         }
-        let node = (old & REF_OFFSET) * UNIT;
-        let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
-        let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
-            match self.change(prefix_store, slice::from_ref(change), child, end, published_words)? {
-                Some(entry) if entry & REF_NODE == 0 => entry,
-                // A child has a word of its own.
-                entry => {
-                    published_words.extend(entry.map(|entry| PublishedWord { word: child, entry }));
-                    return Ok(None);
+        let entry = match self.child_word(old, slot, kind) {
+            None => self.slot(prefix_store, prefix.addr(), end)?,
+            Some(word) => {
+                match self.change(prefix_store, slice::from_ref(change), word, end, published_words)? {
+                    Some(entry) if entry & REF_NODE == 0 => entry,
+                    // A child has a word of its own.
+                    entry => {
+                        published_words.extend(entry.map(|entry| PublishedWord { word, entry }));
+                        return Ok(None);
+                    }
                 }
             }
-        } else {
-            self.slot(prefix_store, prefix.addr(), end)?
         };
         self.put(old, slot..slot + 1, entry, published_words)
+    }
+
+    /// Index of the word by which `slot` of the bitmap node `old` leads to another node, if it does.
+    fn child_word(&self, old: u32, slot: usize, kind: Kind) -> Option<usize> {
+        let node = (old & REF_OFFSET) * UNIT;
+        let word = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
+        (kind_of(old) == kind.id && self.entry(word) & REF_NODE != 0).then_some(word)
     }
 
     /// Brings words in line with the sorted changes `changed`: those that the key bits `window` choose from, the first of them at index
@@ -291,7 +297,6 @@ impl<G: Grace> Builder<'_, G> {
         kind: Kind,
     ) -> Result<(), Error> {
         let end = depth + kind.stride;
-        let node = (old & REF_OFFSET) * UNIT;
         while let Some(first) = changed.first() {
             let prefix = first.prefix;
             let slot = prefix.addr().bits_at(depth, kind.stride);
@@ -313,11 +318,9 @@ impl<G: Grace> Builder<'_, G> {
                 }
                 continue;
             }
-            let child = ((node + kind.refs) / 4 + run_of(self.nodes.words, node, kind, slot as u32)) as usize;
-            let entry = if kind_of(old) == kind.id && self.entry(child) & REF_NODE != 0 {
-                self.change(prefix_store, together, child, end, published_words)?
-            } else {
-                Some(self.slot(prefix_store, prefix.addr(), end)?)
+            let entry = match self.child_word(old, slot, kind) {
+                Some(word) => self.change(prefix_store, together, word, end, published_words)?,
+                None => Some(self.slot(prefix_store, prefix.addr(), end)?),
             };
             if let Some(entry) = entry {
                 self.piece(slot..slot + 1, entry);
