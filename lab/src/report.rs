@@ -34,13 +34,16 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn here() -> Host {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu = cpuinfo
-            .lines()
-            .find(|line| line.starts_with("model name") || line.starts_with("CPU part"))
-            .and_then(|line| line.split_once(':'))
-            .map_or("unknown", |(_, name)| name.trim());
+        let field = |name: &str| {
+            cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(field, _)| field.trim() == name)
+        };
+        let [name, family, model] = [&["model name", "CPU part"][..], &["cpu family"], &["model"]]
+            .map(|names| names.iter().find_map(|name| field(name)).map(|(_, value)| value.trim()));
+        let name = name.unwrap_or("unknown");
+        // Hosts of virtual machines leave the generation out of the name.
+        let generation = family.zip(model).map(|(family, model)| format!(" (family {family}, model {model})"));
         Host {
-            cpu: cpu.to_owned(),
+            cpu: format!("{name}{}", generation.unwrap_or_default()),
             cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         }

@@ -142,6 +142,7 @@ const __u64 tl_test_layout[] = {
     offsetof(struct tl_node8, ref),
     TL_SKIP,
     TL_SKIP_MAX,
+    TL_SKIP_SHORT,
     TL_LEAF8,
     offsetof(struct tl_leaf8, index),
     sizeof(struct tl_skip),

@@ -68,6 +68,7 @@ fn rust_and_c_agree_on_the_layout() {
         NODE8.refs.into(),
         SKIP.into(),
         SKIP_MAX.into(),
+        SKIP_SHORT.into(),
         LEAF8.into(),
         NODE8.refs.into(),
         size_of::<Skip>() as u64,

@@ -44,7 +44,6 @@ const NOT_FOR_OPERATORS: &[&str] = &[
     "ureq",
     "libloading",
     "prefix-trie",
-    "iptrie",
     "hdrhistogram",
 ];
 

@@ -67,6 +67,12 @@ static __always_inline __u32 tr_transport(const struct tr_socket *socket)
 	return transport;
 }
 
+/* Whether a setting leaves sockets of processes out. */
+static __always_inline bool tr_is_choosy(void)
+{
+	return config.by_port || ~config.transports & ((1u << TR_FUNCTION) - 1);
+}
+
 /*
  * A socket's number. Its address is the next socket's as soon as it is closed, so a number is the kernel's
  * cookie, which no two sockets have had. It is made by a call once, read from the socket later. Where streams

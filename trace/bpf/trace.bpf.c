@@ -116,11 +116,14 @@ static __always_inline int tr_socket_call(struct sock *sk, __u32 point, int byte
 	/* Noted at the device's queue. */
 	if (point == TR_SENT && !config.sent_udp && sk->sk_protocol == IPPROTO_UDP)
 		return 0;
+	socket = tr_describe(sk);
+	move.socket = &socket;
+	/* Before the thread is asked for, which is a call. */
+	if (tr_is_choosy() && tr_transport(&socket) == TR_TRANSPORTS)
+		return 0;
 	task = bpf_get_current_task_btf();
 	if (!tr_is_wanted(task))
 		return 0;
-	socket = tr_describe(sk);
-	move.socket = &socket;
 	if (config.id_bytes || config.capture) {
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		move.buffer = regs->si;

@@ -41,7 +41,7 @@
 #endif
 
 #define TL_IMAGE_MAGIC 0x4c495254u /* "TRIL" */
-#define TL_IMAGE_VERSION 5
+#define TL_IMAGE_VERSION 6
 #define TL_CHUNK                                                                                             \
 	65536u		 /* bytes; a writer that opens an image keeps every chunk that a table reaches into  \
 			  */
@@ -184,17 +184,18 @@ struct tl_leaf8 {
 };
 
 /*
- * Stands for a chain of nodes with one child each. The next `len` key bits are `bits` (first word first, each
- * a number whose highest bit comes first) or the answer is `otherwise`. The second word of more than 64 bits
- * follows the struct.
+ * Stands for a chain of nodes with one child each. The next `len` key bits are `bits` and, if they are more
+ * than 32, `more`, or the answer is `otherwise`. Both are numbers whose highest bit comes first. Their last
+ * bits are 0 where `len` ends sooner.
  */
-#define TL_SKIP_MAX 127
+#define TL_SKIP_MAX 96
+#define TL_SKIP_SHORT 32 /* of so many bits and fewer, nothing follows the struct */
 struct tl_skip {
-	__u64 bits;
-	__u32 len;
-	__u32 next;	 /* ref */
 	__u32 otherwise; /* a value or 0 */
-	__u32 reserved;
+	__u32 bits;
+	__u32 len;
+	__u32 next; /* ref */
+	__u64 more[];
 };
 
 /*
@@ -239,7 +240,7 @@ _Static_assert(sizeof(struct tl_image) == TL_DIRECTORY, "the directory follows t
 _Static_assert(sizeof(struct tl_table) == 64, "table header");
 _Static_assert(sizeof(struct tl_node6) == 8, "node6 header");
 _Static_assert(sizeof(struct tl_node8) == 40, "node8 header");
-_Static_assert(sizeof(struct tl_skip) == 24, "skip");
+_Static_assert(sizeof(struct tl_skip) == 16, "skip");
 _Static_assert(sizeof(struct tl_direct12) == 16384, "direct12");
 _Static_assert(sizeof(struct tl_ranges) == 16, "ranges header");
 _Static_assert(sizeof(struct tl_ranges32) == 28, "ranges32 header");

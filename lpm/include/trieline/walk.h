@@ -167,12 +167,13 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 		return tl_node8(base, node, hi >> 56);
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
-	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_MAX;
-	differ = hi ^ tl_load64(base, node);
-	if (*len < 64)
-		differ = differ >> 1 >> (63 - *len);
+	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 127;
+	differ = hi >> 32 ^ tl_load32(base, node + __builtin_offsetof(struct tl_skip, bits));
+	if (*len <= TL_SKIP_SHORT)
+		differ >>= TL_SKIP_SHORT - *len;
 	else
-		differ |= (lo ^ tl_load64(base, node + sizeof(struct tl_skip))) >> 1 >> (127 - *len);
+		differ |= ((hi << 32 | lo >> 32) ^ tl_load64(base, node + sizeof(struct tl_skip))) >>
+			  ((TL_SKIP_MAX - *len) & 63);
 	if (differ) {
 		*len = TL_STOP;
 		return tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));

@@ -5,7 +5,7 @@ use super::exact::{self, Exact};
 use super::layout::{
     BUCKET, DIRECT_BITS, DIRECT_UNITS, DIRECT12, Kind, NODE6, NODE8, RANGES, RANGES_BITS, RANGES_STARTS,
     RANGES_VALUES, RANGES32, RANGES32_BITS, RANGES32_REFS, RANGES32_RUNS, RANGES32_STARTS, REF_KIND_SHIFT,
-    REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, UNIT, node_ref,
+    REF_NODE, SKIP, SKIP_MAX, SKIP_MIN, SKIP_SHORT, UNIT, node_ref,
 };
 use super::palette::Palette;
 use super::ranges::{Longer, Ranges, Run, descending};
@@ -416,9 +416,8 @@ impl<G: Grace> Nodes<'_, G> {
         let len = u32::from(end - depth);
         let block = self.allocate(walk::skip_units(len))?;
         let addr = addr.masked(end);
-        let [first, second] = [depth, depth + 64].map(|from| addr.word_at(from));
-        let [one, two, three, four] = [first, first >> 32, second, second >> 32].map(|half| half as u32);
-        let words = [one, two, len, next, default, 0, three, four];
+        let (bits, more) = (addr.word_at(depth) >> 32, addr.word_at(depth + SKIP_SHORT));
+        let words = [default, bits as u32, len, next, more as u32, (more >> 32) as u32];
         for (word, value) in words.into_iter().take((block.units * UNIT / 4) as usize).enumerate() {
             self.put(block, word, value);
         }

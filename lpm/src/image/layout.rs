@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// `TL_IMAGE_MAGIC`: "TRIL".
 pub const MAGIC: u32 = 0x4c49_5254;
 /// `TL_IMAGE_VERSION`.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// `TL_CHUNK`, bytes.
 pub const CHUNK: u32 = 65536;
 /// `TL_DIRECTORY`: offset of the directory, right behind the header, bytes.
@@ -174,7 +174,11 @@ pub const LEAF8: u32 = 3;
 /// `TL_SKIP`.
 pub const SKIP: u32 = 2;
 /// `TL_SKIP_MAX`, bits.
-pub const SKIP_MAX: u16 = 127;
+pub const SKIP_MAX: u16 = 96;
+/// `TL_SKIP_SHORT`, bits.
+pub const SKIP_SHORT: u16 = 32;
+/// What of a skip's `len` counts, whatever an image says.
+pub(super) const SKIP_LEN: u32 = 127;
 /// A chain this long, in bits, becomes a skip where ranges do not fit; a shorter one does for a lone prefix.
 pub const SKIP_MIN: u16 = 16;
 
@@ -182,16 +186,14 @@ pub const SKIP_MIN: u16 = 16;
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Skip {
-    /// Key bits that lead to `next`, left-aligned, low half first. Their second 64-bit word, if there are so many, lies behind the rest.
-    pub bits: [u32; 2],
-    /// The number of those bits.
+    /// Value for all other keys; 0 = none.
+    pub otherwise: u32,
+    /// Key bits that lead to `next`, left-aligned. If they are more than [`SKIP_SHORT`], 64 more follow this, low half first.
+    pub bits: u32,
+    /// The number of all those bits.
     pub len: u32,
     /// Ref.
     pub next: u32,
-    /// Value for all other keys; 0 = none.
-    pub otherwise: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 /// Bits 30..29 of a ref to a node.

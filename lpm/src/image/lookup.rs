@@ -316,7 +316,8 @@ impl<A: Address> TableReader<'_, A> {
     /// The place of `addr` in the hash table.
     #[inline(always)]
     pub(super) fn place_of(&self, addr: A) -> Option<Place<'_>> {
-        self.exact.place(&super::walk::hash(self.root, 0), exact::key(addr, self.key_bits))
+        let header = self.root.first_chunk()?;
+        self.exact.place(&super::walk::hash(header), exact::key(addr, self.key_bits))
     }
 
     /// The longest match, 0 = none; None if the table has changed meanwhile, so that what was found may not belong together.
@@ -466,12 +467,17 @@ impl<A: Address> TableReader<'_, A> {
         if entry.wrapping_sub(SKIP) < self.reader.end {
             let (words, node) = (self.reader.words, entry.wrapping_sub(SKIP) as usize * 2);
             // SAFETY: the node begins before the guard, which is longer.
-            let (bits, [len, next, otherwise]) =
-                unsafe { (near64(words, node), SKIP_FIELDS.map(|field| near(words, node + field / 4))) };
-            let end = depth + (len & u32::from(layout::SKIP_MAX));
+            let word = |word: usize| unsafe { near(words, node + word) };
+            let [len, next, otherwise] = SKIP_FIELDS.map(|field| word(field / 4));
+            let len = len & layout::SKIP_LEN;
+            let end = depth + len;
             if end <= 64 {
-                let differ =
-                    (addr.word_at(0).wrapping_shl(depth) ^ bits).wrapping_shr(depth.wrapping_sub(end));
+                // The second half of `more`, or a word that is there anyway and does not count.
+                const BITS: [usize; 2] =
+                    [offset_of!(Skip, bits) / 4, (size_of::<Skip>() + offset_of!(Skip, bits)) / 4];
+                let more = select_unpredictable(len > layout::SKIP_SHORT.into(), BITS[1], BITS[0]);
+                let bits = u64::from(word(BITS[0])) << 32 | u64::from(word(more));
+                let differ = (addr.word_at(0).wrapping_shl(depth) ^ bits).wrapping_shr(len.wrapping_neg());
                 entry = select_unpredictable(differ == 0, next, otherwise & layout::VALUE_MAX);
                 depth = end;
             }

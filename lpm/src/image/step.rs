@@ -18,16 +18,15 @@ pub(super) fn above(pair: u64, rest: u64) -> u64 {
 /// How many key bits the skip at byte offset `node` takes, and whether those of `addr` from `depth` on differ from its.
 #[inline]
 pub(super) fn skip<A: Address>(words: &[AtomicU32], node: u32, addr: A, depth: u16) -> (u16, bool) {
-    let len =
-        (load(words, node.wrapping_add(offset_of!(Skip, len) as u32)) & u32::from(layout::SKIP_MAX)) as u16;
-    let differ = addr.word_at(depth) ^ load64(words, node);
-    if len < 64 {
-        return (len, differ >> 1 >> (63 - len) != 0);
+    let field = |field: usize| load(words, node.wrapping_add(field as u32));
+    let len = (field(offset_of!(Skip, len)) & layout::SKIP_LEN) as u16;
+    let differ = addr.word_at(depth) >> 32 ^ u64::from(field(offset_of!(Skip, bits)));
+    if len <= layout::SKIP_SHORT {
+        return (len, differ >> (layout::SKIP_SHORT - len) != 0);
     }
-    // Of 64 bits all of it is shifted out.
     let more = load64(words, node.wrapping_add(size_of::<Skip>() as u32));
-    let second = addr.word_at(depth.saturating_add(64)) ^ more;
-    (len, differ != 0 || second >> 1 >> (127 - len) != 0)
+    let second = addr.word_at(depth.saturating_add(layout::SKIP_SHORT)) ^ more;
+    (len, differ != 0 || second.wrapping_shr(u32::from(layout::SKIP_MAX.wrapping_sub(len))) != 0)
 }
 
 /// Index of the run that covers `slot` of the bitmap node at byte offset `node`.

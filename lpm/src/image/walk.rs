@@ -3,26 +3,27 @@
 use super::exact::Hash;
 use super::layout::{
     DIR_BITS, DIRECT_BITS, DIRECT_UNITS, Keys, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS,
-    RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, Skip, TableHeader,
+    RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, SKIP_SHORT, Skip, TableHeader,
     UNIT, kind_of,
 };
 use super::runs::starts;
 use super::space::Block;
 use super::words::{load, load64};
 use core::mem::offset_of;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Size of a skip of `len` bits in units.
 pub(crate) const fn skip_units(len: u32) -> u32 {
-    let words = if len > u64::BITS { 1 } else { 0 };
+    let words = if len > SKIP_SHORT as u32 { 1 } else { 0 };
     size_of::<Skip>() as u32 / UNIT + words
 }
 
 /// The bits of the skip at byte offset `at`, the first one highest, and how many they are.
 pub(super) fn skip_bits(words: &[AtomicU32], at: u32) -> (u128, u32) {
-    let len = load(words, at + offset_of!(Skip, len) as u32);
-    let more = if len > u64::BITS { load64(words, at + size_of::<Skip>() as u32) } else { 0 };
-    (u128::from(load64(words, at)) << 64 | u128::from(more), len)
+    let field = |field: usize| load(words, at + field as u32);
+    let len = field(offset_of!(Skip, len));
+    let more = if len > SKIP_SHORT.into() { load64(words, at + size_of::<Skip>() as u32) } else { 0 };
+    (u128::from(field(offset_of!(Skip, bits))) << 96 | u128::from(more) << 32, len)
 }
 
 /// The block of the skip that `entry` leads to.
@@ -159,22 +160,31 @@ pub(crate) fn own_table(words: &[AtomicU32], word: u32, visit: &mut impl FnMut(B
     visit(root_block(words, word));
 }
 
-/// The hash table of the table whose root is at byte offset `root`: the byte offset of its words, and its hash. None: it has none.
-pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
-    let at = root - size_of::<TableHeader>() as u32;
-    let keys = Keys::of(load(words, at + offset_of!(TableHeader, key_family) as u32));
-    let word = load(words, at + offset_of!(TableHeader, exact) as u32);
-    keys.has_exact.then(|| (word & !DIR_BITS, hash(words, at)))
+/// The words of a table's header.
+pub(super) type Header = [AtomicU32; size_of::<TableHeader>() / 4];
+
+/// The header of the table whose root is at byte offset `root`, if it lies in the image.
+fn whole_header(words: &[AtomicU32], root: u32) -> Option<&Header> {
+    words.get((root as usize / 4).checked_sub(size_of::<Header>() / 4)?..)?.first_chunk()
 }
 
-/// The hash of the table whose header is at byte offset `at`.
+/// The hash table of the table whose root is at byte offset `root`: the byte offset of its words, and its hash. None: it has none.
+pub(super) fn exact(words: &[AtomicU32], root: u32) -> Option<(u32, Hash)> {
+    let header = whole_header(words, root)?;
+    let field = |field: usize| header[field / 4].load(Ordering::Acquire);
+    let keys = Keys::of(field(offset_of!(TableHeader, key_family)));
+    keys.has_exact.then(|| (field(offset_of!(TableHeader, exact)) & !DIR_BITS, hash(header)))
+}
+
+/// The hash of the table of this header.
 #[inline(always)]
-pub(super) fn hash(words: &[AtomicU32], at: u32) -> Hash {
-    let field64 = |field: usize| load64(words, at + field as u32);
+pub(super) fn hash(header: &Header) -> Hash {
+    let field = |field: usize| header[field / 4].load(Ordering::Acquire);
+    let field64 = |at: usize| u64::from(field(at)) | u64::from(field(at + 4)) << 32;
     let multiplier = offset_of!(TableHeader, multiplier);
     Hash {
-        key_bits: Keys::of(load(words, at + offset_of!(TableHeader, key_family) as u32)).key_bits,
-        bits: (load(words, at + offset_of!(TableHeader, exact) as u32) & DIR_BITS) as u16,
+        key_bits: Keys::of(field(offset_of!(TableHeader, key_family))).key_bits,
+        bits: (field(offset_of!(TableHeader, exact)) & DIR_BITS) as u16,
         multiplier: [field64(multiplier), field64(multiplier + 8)],
         mask: field64(offset_of!(TableHeader, mask)),
         first: field64(offset_of!(TableHeader, first)),

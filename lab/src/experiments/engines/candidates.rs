@@ -7,7 +7,7 @@ use trieline_lpm::Prefix;
 use super::{
     dpdk::{self, Fib},
     engine::{Native, Subject},
-    rivals::{Iptrie, IptrieLc, PrefixTrie, Standard, Treebitmap},
+    rivals::{PrefixTrie, Standard, Treebitmap},
     trieline::Ours,
 };
 use crate::{
@@ -100,14 +100,6 @@ where
         Candidate {
             name: "treebitmap",
             build: |prefixes, values| Ok(Box::new(Native(Treebitmap::build(prefixes, values)))),
-        },
-        Candidate {
-            name: "iptrie",
-            build: |prefixes, values| Ok(Box::new(Native(Iptrie::build(prefixes, values)))),
-        },
-        Candidate {
-            name: "iptrie-lc",
-            build: |prefixes, values| Ok(Box::new(Native(IptrieLc::build(prefixes, values)))),
         },
     ]
 }

@@ -148,7 +148,7 @@ fn parameters(asked: &Engines, tables: &Tables, data: Option<&Path>, rounds: usi
             Err(why) => why,
         },
         values: "64: uniform among 1 to 64; distinct: the n-th prefix has n",
-        bytes: "bytes: what a lookup reads, by the structure's own account (iptrie: all it allocated; DPDK: its arrays); bytes_total: \
+        bytes: "bytes: what a lookup reads, by the structure's own account (DPDK: its arrays); bytes_total: \
                 what its thread has allocated for it and holds (trieline: without chunks of the image never used; DPDK: what its heap \
                 gave out)",
         checked: "answers compared one by one with a reference before the rounds, and all lookups of rounds, whose sums must be \

@@ -22,7 +22,7 @@ fn whole(tables: &Tables, is_interrupted: bool) -> Result<Outcome> {
 #[test]
 fn every_structure_on_a_thousand_prefixes_of_both_families() {
     let outcome = whole(&Tables::internet(800, 200, 3), false).unwrap();
-    for engine in ["trieline", "poptrie", "prefix-trie", "treebitmap", "iptrie", "iptrie-lc", "dir-24-8"] {
+    for engine in ["trieline", "poptrie", "prefix-trie", "treebitmap", "dir-24-8"] {
         let families = if engine == "dir-24-8" { 1 } else { 2 };
         let rows: Vec<_> = outcome.rows.iter().filter(|row| row.engine == engine).collect();
         let modes = if rows.iter().any(|row| row.mode == Mode::Batch) { 3 } else { 2 };
