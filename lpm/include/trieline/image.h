@@ -184,18 +184,17 @@ struct tl_leaf8 {
 };
 
 /*
- * Stands for a chain of nodes with one child each. The next `len` key bits are `bits` and, if they are more
- * than 32, `more`, or the answer is `otherwise`. Both are numbers whose highest bit comes first. Their last
- * bits are 0 where `len` ends sooner.
+ * Stands for a chain of nodes with one child each. The next `len` key bits are `bits`, or the answer is
+ * `otherwise`. Of more than TL_SKIP_SHORT bits, a __u64 follows the struct with those behind the first 32.
+ * Both are numbers whose highest bit comes first. Their last bits are 0 where `len` ends sooner.
  */
 #define TL_SKIP_MAX 96
-#define TL_SKIP_SHORT 32 /* of so many bits and fewer, nothing follows the struct */
+#define TL_SKIP_SHORT 32
 struct tl_skip {
 	__u32 otherwise; /* a value or 0 */
 	__u32 bits;
 	__u32 len;
 	__u32 next; /* ref */
-	__u64 more[];
 };
 
 /*

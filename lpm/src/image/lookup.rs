@@ -472,7 +472,7 @@ impl<A: Address> TableReader<'_, A> {
             let len = len & layout::SKIP_LEN;
             let end = depth + len;
             if end <= 64 {
-                // The second half of `more`, or a word that is there anyway and does not count.
+                // The second half of what follows it, or a word that is there anyway and does not count.
                 const BITS: [usize; 2] =
                     [offset_of!(Skip, bits) / 4, (size_of::<Skip>() + offset_of!(Skip, bits)) / 4];
                 let more = select_unpredictable(len > layout::SKIP_SHORT.into(), BITS[1], BITS[0]);
