@@ -41,7 +41,8 @@ impl Host {
             .map(|names| names.iter().find_map(|name| field(name)).map(|(_, value)| value.trim()));
         let name = name.unwrap_or("unknown");
         // Hosts of virtual machines leave the generation out of the name.
-        let generation = family.zip(model).map(|(family, model)| format!(" (family {family}, model {model})"));
+        let generation =
+            family.zip(model).map(|(family, model)| format!(" (family {family}, model {model})"));
         Host {
             cpu: format!("{name}{}", generation.unwrap_or_default()),
             cores: std::thread::available_parallelism().map_or(0, |n| n.get()),

@@ -112,6 +112,35 @@ fn keys_that_move_to_another_block_stay_in_a_hash_table() {
     assert_eq!(image.reader().lookup6(0, host(2, 2999).addr()), Some(8));
 }
 
+/// A node's segments are in one block, the neighbours of each of its links in another. One hash table has them all, and no route's addresses.
+#[test]
+fn segments_and_neighbours_share_a_hash_table() {
+    let routes: Vec<Prefix<u128>> =
+        (0..5000u128).map(|n| Prefix::truncated(0x2a00 << 112 | n << 96 | n << 80, 48)).collect();
+    let link = |link: u128| 0x2001_0db8 << 96 | link << 64;
+    let links = (1..5).map(|n| Prefix::truncated(link(n), 64));
+    let segments = (1..6u128).map(|n| Prefix::host(0xfc00 << 112 | 1 << 80 | (0xe000 | n) << 64));
+    let neighbours = (1..5).flat_map(|n| (1..5u128).map(move |host| Prefix::host(link(n) | host)));
+    let keys: Vec<Prefix<u128>> = segments.chain(neighbours).collect();
+    let all: Vec<_> = routes.iter().copied().chain(links).chain(keys.iter().copied()).zip(1..).collect();
+    let mut image = image();
+    Table::create(&mut image, 0, all.iter().copied()).unwrap();
+    let words = image.memory().words();
+    let header = (image.reader().table_word(0) & !DIR_BITS) as usize - size_of::<TableHeader>();
+    let field = |field: usize| {
+        let [low, high] = [0, 4].map(|half| words[(header + field + half) / 4].load(Ordering::Relaxed));
+        u64::from(low) | u64::from(high) << 32
+    };
+    let (mask, first) =
+        (field(std::mem::offset_of!(TableHeader, mask)), field(std::mem::offset_of!(TableHeader, first)));
+    for (prefix, value) in all {
+        let is_inside = (prefix.addr() >> 64) as u64 & mask == first;
+        assert!(is_inside || !keys.contains(&prefix), "{prefix} outside {first:x} under {mask:x}");
+        assert!(!is_inside || !routes.contains(&prefix), "{prefix} inside {first:x} under {mask:x}");
+        assert_eq!(image.reader().lookup6(0, prefix.addr()), Some(value), "{prefix}");
+    }
+}
+
 /// `verify` refuses a hash table that readers would misread.
 #[test]
 fn a_damaged_hash_table_is_refused() {

@@ -143,6 +143,7 @@ const __u64 tl_test_layout[] = {
     TL_SKIP,
     TL_SKIP_MAX,
     TL_SKIP_SHORT,
+    TL_SKIP_LEN,
     TL_LEAF8,
     offsetof(struct tl_leaf8, index),
     sizeof(struct tl_skip),

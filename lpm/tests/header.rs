@@ -69,6 +69,7 @@ fn rust_and_c_agree_on_the_layout() {
         SKIP.into(),
         SKIP_MAX.into(),
         SKIP_SHORT.into(),
+        SKIP_LEN.into(),
         LEAF8.into(),
         NODE8.refs.into(),
         size_of::<Skip>() as u64,

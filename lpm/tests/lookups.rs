@@ -223,3 +223,36 @@ fn the_answers_are_the_oracles() {
         agree::<Key<257, 33>>(seed);
     }
 }
+
+/// A lone prefix of each length, and addresses that differ from it in one bit: in Rust one by one and in batches, and in C.
+#[test]
+fn each_bit_of_a_lone_prefix_counts() {
+    fn each<A: Sample>(c_lookup: fn(&HeapMemory, A) -> Option<u32>) {
+        let mut random = Random(7);
+        for len in 1..=A::WIDTH {
+            let prefix = Prefix::truncated(A::random(&mut random), len);
+            let mut image = Image::create(HeapMemory::new(1 << 20), NoReaders::default(), ID + 1).unwrap();
+            Table::create(&mut image, ID, [(prefix, 5), (Prefix::truncated(A::ZERO, 0), 3)]).unwrap();
+            let flipped = |bit| {
+                let addr = prefix.addr();
+                let other = addr.masked(bit).with_bits(bit, 1, 1 - addr.bits_at(bit, 1));
+                other.join(bit + 1, addr)
+            };
+            let addrs: Vec<A> = (0..A::WIDTH).map(flipped).collect();
+            let mut batch = vec![0; addrs.len()];
+            image.reader().lookup_batch(ID, &addrs, &mut batch);
+            for (bit, (addr, in_batch)) in (0..).zip(addrs.iter().zip(batch)) {
+                let want = if bit < len { 3 } else { 5 };
+                let single = image.reader().lookup(ID, *addr);
+                let c = c_lookup(image.memory(), *addr);
+                assert_eq!([single, c, Some(in_batch)], [Some(want); 3], "{prefix:?} with bit {bit} flipped");
+            }
+        }
+    }
+    each(|memory, addr: u32| Header::get().lookup4(memory, ID, addr));
+    each(|memory, addr: u128| Header::get().lookup6(memory, ID, addr));
+    each(c_key::<48, 6>);
+    each(c_key::<97, 13>);
+    each(c_key::<144, 18>);
+    each(c_key::<331, 42>);
+}

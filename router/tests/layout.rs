@@ -127,7 +127,7 @@ fn structs_of_image_h() {
         first
     });
     compare("tl_table", size_of::<TableHeader>(), table);
-    compare("tl_skip", size_of::<Skip>(), fields!(Skip { bits, len, next, otherwise }));
+    compare("tl_skip", size_of::<Skip>(), fields!(Skip { otherwise, bits, len, next }));
     compare("tl_node6", NODE6.refs as usize, &[("starts", 0), ("ref", NODE6.refs as usize)]);
     let node8 = [("starts", 0), ("before", NODE8_BEFORE as usize), ("ref", NODE8.refs as usize)];
     compare("tl_node8", NODE8.refs as usize, &node8);

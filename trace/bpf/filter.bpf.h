@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Whether a process is one that is traced: the first question of every hook, so what bystanders pay for. */
+/* Whether a process is one that is traced: what bystanders pay for, as hooks ask it before nearly all else.
+ */
 #ifndef TRACE_FILTER_H
 #define TRACE_FILTER_H
 

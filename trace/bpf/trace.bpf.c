@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The hooks. Each backend (src/hooks.rs) takes the same points in another way, but in the same order. The
- * order is whether the process is traced, the socket, the clock, then one record.
+ * order is whether the process is traced, the socket, the clock, then one record. Where a setting leaves
+ * sockets out, the socket comes first.
  */
 #include "kernel.h"
 #include "intf.h"

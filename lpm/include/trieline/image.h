@@ -190,6 +190,7 @@ struct tl_leaf8 {
  */
 #define TL_SKIP_MAX 96
 #define TL_SKIP_SHORT 32
+#define TL_SKIP_LEN 127 /* mask of `len`, whatever an image says */
 struct tl_skip {
 	__u32 otherwise; /* a value or 0 */
 	__u32 bits;

@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) __u32 tl_root(tl_base_t base, __u32
 /* Asks for the line that a ref leads to, without a branch; for a value, for the image's first. */
 static inline __attribute__((always_inline)) void tl_touch(tl_base_t base, __u32 ref)
 {
-	(void)tl_load64(base, ((ref & TL_REF_OFFSET) << 3) & -(ref >> 31));
+	(void)tl_load32(base, ((ref & TL_REF_OFFSET) << 3) & -(ref >> 31));
 }
 
 /* The number, from 1 on, of the run that a tl_node8 or tl_leaf8 has for a slot. */
@@ -160,20 +160,24 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 							   __u32 has_ranges, __u32 *len)
 {
 	__u32 node = (ref & TL_REF_OFFSET) << 3, kind = (ref & TL_REF_KIND) >> TL_REF_KIND_SHIFT;
-	__u64 differ;
+	__u64 differ, more;
 
 	*len = 8;
 	if (__builtin_expect(kind == TL_NODE8, 1))
 		return tl_node8(base, node, hi >> 56);
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
-	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & 127;
-	differ = hi >> 32 ^ tl_load32(base, node + __builtin_offsetof(struct tl_skip, bits));
-	if (*len <= TL_SKIP_SHORT)
-		differ >>= TL_SKIP_SHORT - *len;
+	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_LEN;
+	/* Behind the struct if there is more, else the struct's beginning, which does not count: by
+	 * arithmetic, and the branch is not at TL_SKIP_SHORT, for else a verifier follows three times as
+	 * much. */
+	more = tl_load64(base, node + ((TL_SKIP_SHORT - 1 + *len) >> 2 & sizeof(struct tl_skip)));
+	differ =
+	    hi ^ ((__u64)tl_load32(base, node + __builtin_offsetof(struct tl_skip, bits)) << 32 | more >> 32);
+	if (*len < 64)
+		differ = differ >> 1 >> (63 - *len);
 	else
-		differ |= ((hi << 32 | lo >> 32) ^ tl_load64(base, node + sizeof(struct tl_skip))) >>
-			  ((TL_SKIP_MAX - *len) & 63);
+		differ |= (lo ^ more << 32) >> 1 >> (127 - *len);
 	if (differ) {
 		*len = TL_STOP;
 		return tl_load32(base, node + __builtin_offsetof(struct tl_skip, otherwise));

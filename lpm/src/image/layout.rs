@@ -177,8 +177,8 @@ pub const SKIP: u32 = 2;
 pub const SKIP_MAX: u16 = 96;
 /// `TL_SKIP_SHORT`, bits.
 pub const SKIP_SHORT: u16 = 32;
-/// What of a skip's `len` counts, whatever an image says.
-pub(super) const SKIP_LEN: u32 = 127;
+/// `TL_SKIP_LEN`: mask of a skip's `len`, whatever an image says.
+pub const SKIP_LEN: u32 = 127;
 /// A chain this long, in bits, becomes a skip where ranges do not fit; a shorter one does for a lone prefix.
 pub const SKIP_MIN: u16 = 16;
 

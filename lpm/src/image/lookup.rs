@@ -473,8 +473,7 @@ impl<A: Address> TableReader<'_, A> {
             let end = depth + len;
             if end <= 64 {
                 // The second half of what follows it, or a word that is there anyway and does not count.
-                const BITS: [usize; 2] =
-                    [offset_of!(Skip, bits) / 4, (size_of::<Skip>() + offset_of!(Skip, bits)) / 4];
+                const BITS: [usize; 2] = [offset_of!(Skip, bits) / 4, size_of::<Skip>() / 4 + 1];
                 let more = select_unpredictable(len > layout::SKIP_SHORT.into(), BITS[1], BITS[0]);
                 let bits = u64::from(word(BITS[0])) << 32 | u64::from(word(more));
                 let differ = (addr.word_at(0).wrapping_shl(depth) ^ bits).wrapping_shr(len.wrapping_neg());

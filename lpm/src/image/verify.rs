@@ -411,7 +411,8 @@ impl<'a> Check<'a> {
     fn skip(&mut self, at: u32, depth: u16, steps: u32) -> Result<(), Error> {
         let field = |field: usize| load(self.words, at + field as u32);
         let len = field(offset_of!(Skip, len));
-        if len == 0 || len > SKIP_MAX.into() || field(offset_of!(Skip, otherwise)) & REF_NODE != 0 {
+        let most = SKIP_MAX.min(self.key_bits - depth);
+        if len == 0 || len > most.into() || field(offset_of!(Skip, otherwise)) & REF_NODE != 0 {
             return damaged("skip", at);
         }
         self.entry(at + offset_of!(Skip, next) as u32, depth + len as u16, steps)

@@ -3,8 +3,8 @@
 use super::exact::Hash;
 use super::layout::{
     DIR_BITS, DIRECT_BITS, DIRECT_UNITS, Keys, Kind, LINE, NODE6, NODE8, PALETTE, RANGES, RANGES_STARTS,
-    RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, SKIP_SHORT, Skip, TableHeader,
-    UNIT, kind_of,
+    RANGES_VALUES, RANGES32, RANGES32_REFS, RANGES32_STARTS, REF_NODE, REF_OFFSET, SKIP, SKIP_SHORT, Skip,
+    TableHeader, UNIT, kind_of,
 };
 use super::runs::starts;
 use super::space::Block;

@@ -10,6 +10,7 @@ use crate::prefix_store::{Change, PrefixStore};
 use crate::{Address, Grace, Prefix};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,8 +34,6 @@ pub(super) struct Plan {
     pub hash: Hash,
     /// The keys, in order.
     keys: Vec<(Key, u32)>,
-    /// Prefixes of full length before them.
-    before: usize,
     /// The indexes in `keys` of those that no bucket has room for, in order.
     overflow: Vec<u32>,
 }
@@ -76,19 +75,16 @@ fn common(keys: &[(Key, usize, u32)]) -> u32 {
     if hi != 0 { hi.leading_zeros() } else { 64 + lo.leading_zeros() }
 }
 
-/// The block of addresses that has the most of `keys`, which are in order, and not many shorter prefixes between them. Each key comes with its
-/// number among all prefixes. Returns which of them.
-fn block(keys: &[(Key, usize, u32)]) -> Range<usize> {
-    let mut best = 0..0;
+/// The blocks of addresses with `keys`, which are in order, and not many shorter prefixes between them. Each key comes with its number among all
+/// prefixes. Returns which of them are in each, the largest block first.
+fn dense(keys: &[(Key, usize, u32)]) -> Vec<Range<usize>> {
+    let mut dense = Vec::new();
     let mut left: Vec<Range<usize>> = core::iter::once(0..keys.len()).collect();
     while let Some(range) = left.pop() {
         let inside = &keys[range.clone()];
         let ([(_, first, _), ..], [.., (_, last, _)]) = (inside, inside) else { continue };
-        if inside.len() <= best.len() {
-            continue;
-        }
         if PART * inside.len() > last - first {
-            best = range;
+            dense.push(range);
             continue;
         }
         let bit = common(inside) as usize;
@@ -96,7 +92,71 @@ fn block(keys: &[(Key, usize, u32)]) -> Range<usize> {
         let middle = range.start + inside.partition_point(is_low);
         left.extend([range.start..middle, middle..range.end]);
     }
-    best
+    dense.sort_by_key(|range| (Reverse(range.len()), range.start));
+    dense
+}
+
+/// The keys that a hash table may have: those whose first 64 bits are `first` under `mask`.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    mask: u64,
+    first: u64,
+}
+
+impl Block {
+    /// Of so many more blocks is asked whether a hash table may have them too.
+    const MORE: usize = 15;
+    /// Bits of a mask that keep most addresses of others away.
+    const BITS: u32 = 16;
+
+    /// The smallest with all of `keys`, which are in order.
+    fn of(keys: &[(Key, usize, u32)]) -> Self {
+        let mask = !(u64::MAX.checked_shr(common(keys)).unwrap_or(0));
+        Self { mask, first: keys.first().map_or(0, |(key, ..)| key[0]) & mask }
+    }
+
+    /// The bits in which both agree.
+    fn with(self, other: Self) -> Self {
+        let mask = self.mask & other.mask & !(self.first ^ other.first);
+        Self { mask, first: self.first & mask }
+    }
+
+    fn has(&self, key: Key) -> bool {
+        key[0] & self.mask == self.first
+    }
+
+    /// Whether it has addresses of `prefix`.
+    fn meets<A: Address>(&self, prefix: &Prefix<A>) -> bool {
+        let inside = !(u64::MAX.checked_shr(prefix.len().into()).unwrap_or(0));
+        (prefix.addr().word_at(0) ^ self.first) & self.mask & inside == 0
+    }
+
+    /// Most of the full-length `keys` that are close together, in one block or a few. A node's segments are in one, the neighbours of each of its
+    /// links in another.
+    fn choose<A: Address>(
+        keys: &[(Key, usize, u32)],
+        prefix_store: &PrefixStore<A>,
+        key_bits: u16,
+    ) -> Option<Self> {
+        let dense = dense(keys);
+        let (best, more) = dense.split_first()?;
+        if !is_worth(key_bits, best.len(), prefix_store.len()) {
+            return None;
+        }
+        let (mut block, mut count) = (Self::of(&keys[best.clone()]), best.len());
+        for range in more.iter().take(Self::MORE) {
+            let keys = &keys[range.clone()];
+            let both = block.with(Self::of(keys));
+            let most = (PART - 1) * (count + keys.len());
+            let is_met = |(prefix, _): &(Prefix<A>, u32)| prefix.len() < key_bits && both.meets(prefix);
+            if both.mask.count_ones() >= Self::BITS
+                && prefix_store.iter().filter(is_met).take(most + 1).count() <= most
+            {
+                (block, count) = (both, count + keys.len());
+            }
+        }
+        Some(block)
+    }
 }
 
 impl Plan {
@@ -111,14 +171,14 @@ impl Plan {
         if !is_worth(key_bits, keys.len(), prefix_store.len()) {
             return None;
         }
-        let range = if key_bits > EXACT_SHORT { block(&keys) } else { 0..keys.len() };
-        let (keys, before) = (&keys[range.clone()], range.start);
-        if key_bits > EXACT_SHORT && !is_worth(key_bits, keys.len(), prefix_store.len()) {
-            return None;
-        }
-        let mask = !(u64::MAX.checked_shr(common(keys)).unwrap_or(0));
-        let first = keys.first()?.0[0] & mask;
-        let keys: Vec<_> = keys.iter().map(|(key, _, value)| (*key, *value)).collect();
+        let block = if key_bits > EXACT_SHORT {
+            Block::choose(&keys, prefix_store, key_bits)?
+        } else {
+            Block::of(&keys)
+        };
+        let keys: Vec<_> =
+            keys.iter().filter(|(key, ..)| block.has(*key)).map(|(key, _, value)| (*key, *value)).collect();
+        let Block { mask, first } = block;
         let bits = bits(key_bits, keys.len());
         let mut best: Option<(Hash, Vec<u32>)> = None;
         for multiplier in MULTIPLIERS {
@@ -132,7 +192,13 @@ impl Plan {
                 break;
             }
         }
-        best.map(|(hash, overflow)| Self { hash, keys, before, overflow })
+        best.map(|(hash, overflow)| Self { hash, keys, overflow })
+    }
+
+    /// Whether `prefix` is one of its keys, be there room for it or not.
+    fn has<A: Address>(&self, prefix: &Prefix<A>) -> bool {
+        let Hash { key_bits, .. } = self.hash;
+        prefix.len() == key_bits && self.hash.takes(key(prefix.addr(), key_bits))
     }
 
     /// Keys that it will have.
@@ -181,12 +247,10 @@ pub(super) fn others<A: Address>(
 ) -> impl Iterator<Item = (Prefix<A>, u32)> {
     let overflow = plan.map_or(&[][..], |plan| &plan.overflow);
     let mut overflow = overflow.iter().copied().peekable();
-    let mut full = 0usize;
+    let mut at = 0..;
     prefix_store.iter().filter(move |(prefix, _)| {
-        let Some(plan) = plan.filter(|plan| prefix.len() == plan.hash.key_bits) else { return true };
-        full += 1;
-        let at = (full - 1).checked_sub(plan.before).filter(|at| *at < plan.keys.len());
-        at.is_none_or(|at| overflow.next_if_eq(&(at as u32)).is_some())
+        let is_key = plan.is_some_and(|plan| plan.has(prefix));
+        !is_key || at.next().is_some_and(|at| overflow.next_if_eq(&at).is_some())
     })
 }
 

@@ -49,7 +49,7 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
 		return TL_PASS_NO_ACTION;
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_CSUM_PARTIAL) && tl_is_csum_partial(ctx, f->l2))
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_CSUM_PARTIAL) && tl_is_csum_partial4(ctx, ip))
 		return TL_PASS_CSUM_PARTIAL;
 	adj = tl_action_adjacency(word);
 	if (!adj)
@@ -82,7 +82,9 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (TL_UNLIKELY(f->port->flags & (TL_PORT_CSUM_PARTIAL | TL_PORT_PROXY_NDP))) {
-		if (f->port->flags & TL_PORT_CSUM_PARTIAL && tl_is_csum_partial(ctx, f->l2))
+		if (f->port->flags & TL_PORT_CSUM_PARTIAL &&
+		    (ip6->nexthdr == IPPROTO_TCP || ip6->nexthdr == IPPROTO_UDP) &&
+		    tl_is_csum_partial6(ctx, f->l2))
 			return TL_PASS_CSUM_PARTIAL;
 		if (f->port->flags & TL_PORT_PROXY_NDP && tl_is_ndp(ctx, f->l2))
 			return TL_PASS_PROXY_NDP;
