@@ -223,7 +223,7 @@ TL_INLINE __u32 tl_lookup(tl_base_t base, __u32 id, __u32 bits, __u64 hi, __u64 
 #define TL_WIDE_WORDS(bits) (((bits) + 63) / 64 + 2)
 
 /* Longest match of a key of `bits` bits, 1 to 2048, in table `id` of such keys. Bits behind them are 0. For
- * 2048 bits a verifier looks at half of the million instructions that it looks at in a program. */
+ * 2048 bits a verifier looks at a third of the million instructions that it looks at in a program. */
 TL_INLINE __u32 tl_lookup_wide(tl_base_t base, __u32 id, __u32 bits, const __u64 *key)
 {
 	__u64 entry;

@@ -254,8 +254,12 @@ static inline __attribute__((always_inline)) __u32 tl_walk6(tl_base_t base, __u3
 static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, __u32 word, __u32 ref,
 								const __u64 *key, __u32 words, __u32 steps)
 {
-	__u32 never = tl_never(word);
-	__u32 depth = word & TL_DIR_BITS, len, i;
+	/* 0. A verifier takes it for any number up to `most`, and so `depth`, whichever way led here. */
+	const __u32 most = 4095;
+	__u32 depth = word & TL_DIR_BITS, any = tl_never(word), len, i;
+
+	asm volatile("" : "+r"(any));
+	any *= most;
 
 	for (i = 0; i < steps && ref & TL_REF_NODE; i++) {
 		__u32 at = depth >> 6, shift = depth & 63;
@@ -270,7 +274,7 @@ static inline __attribute__((always_inline)) __u32 tl_walk_wide(tl_base_t base, 
 			      second << shift | third >> 1 >> (63 - shift), 1, &len);
 		if (len == TL_STOP)
 			break;
-		depth = (depth + len) << never & 4095;
+		depth = (depth + len + any) & most;
 	}
 	return ref & TL_REF_NODE ? 0 : ref;
 }
