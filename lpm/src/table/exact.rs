@@ -106,13 +106,16 @@ struct Block {
 impl Block {
     /// Of so many more blocks is asked whether a hash table may have them too.
     const MORE: usize = 15;
-    /// Bits of a mask that keep most addresses of others away.
+    /// The fewest bits that they may agree in.
     const BITS: u32 = 16;
+    /// At most one of so many other prefixes may have addresses in them, which are looked for in vain.
+    const OTHERS: usize = 64;
 
-    /// The smallest with all of `keys`, which are in order.
+    /// The bits in which all of `keys` agree.
     fn of(keys: &[(Key, usize, u32)]) -> Self {
-        let mask = !(u64::MAX.checked_shr(common(keys)).unwrap_or(0));
-        Self { mask, first: keys.first().map_or(0, |(key, ..)| key[0]) & mask }
+        let first = keys.first().map_or(0, |(key, ..)| key[0]);
+        let mask = keys.iter().fold(u64::MAX, |mask, (key, ..)| mask & !(key[0] ^ first));
+        Self { mask, first: first & mask }
     }
 
     /// The bits in which both agree.
@@ -147,7 +150,7 @@ impl Block {
         for range in more.iter().take(Self::MORE) {
             let keys = &keys[range.clone()];
             let both = block.with(Self::of(keys));
-            let most = (PART - 1) * (count + keys.len());
+            let most = ((PART - 1) * (count + keys.len())).max(prefix_store.len() / Self::OTHERS);
             let is_met = |(prefix, _): &(Prefix<A>, u32)| prefix.len() < key_bits && both.meets(prefix);
             if both.mask.count_ones() >= Self::BITS
                 && prefix_store.iter().filter(is_met).take(most + 1).count() <= most
