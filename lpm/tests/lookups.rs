@@ -224,7 +224,7 @@ fn the_answers_are_the_oracles() {
     }
 }
 
-/// A lone prefix of each length, and addresses that differ from it in one bit: in Rust one by one and in batches, and in C.
+/// A lone prefix of each length, and addresses that differ from it in one bit. Rust looks up one by one and in batches, and C does.
 #[test]
 fn each_bit_of_a_lone_prefix_counts() {
     fn each<A: Sample>(c_lookup: fn(&HeapMemory, A) -> Option<u32>) {

@@ -168,9 +168,8 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
 	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_LEN;
-	/* Behind the struct if there is more, else the struct's beginning, which does not count: by
-	 * arithmetic, and the branch is not at TL_SKIP_SHORT, for else a verifier follows three times as
-	 * much. */
+	/* What follows the struct. Of a short one that is the struct itself, whose bits do not count. A
+	 * branch here would triple what a verifier follows. */
 	more = tl_load64(base, node + ((TL_SKIP_SHORT - 1 + *len) >> 2 & sizeof(struct tl_skip)));
 	differ =
 	    hi ^ ((__u64)tl_load32(base, node + __builtin_offsetof(struct tl_skip, bits)) << 32 | more >> 32);

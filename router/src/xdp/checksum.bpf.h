@@ -11,8 +11,8 @@
 
 #include "xdp/parse.bpf.h"
 
-/* Whether the checksum of TCP or UDP at `l4` is the sum of the pseudo header: `sum`, of addresses and length
- * as they lie there, and `proto`. */
+/* Whether the checksum of TCP or UDP at `l4` is the sum of the pseudo header. `sum` is that of its addresses
+ * and length, as they lie there. */
 TL_INLINE int tl_is_pseudo_sum(struct xdp_md *ctx, const void *l4, __u64 sum, __u8 proto)
 {
 	const __u16 *check = l4 + (proto == IPPROTO_TCP ? 16 : 6);
