@@ -168,7 +168,7 @@ static inline __attribute__((always_inline)) __u32 tl_step(tl_base_t base, __u32
 	if (has_ranges && kind == TL_RANGES32)
 		return tl_ranges32(base, node, hi >> 32, len);
 	*len = tl_load32(base, node + __builtin_offsetof(struct tl_skip, len)) & TL_SKIP_LEN;
-	/* What follows the struct. Of a short one that is the struct itself, whose bits do not count. A
+	/* The bits behind the struct. Of a short one it is the struct itself, which does not count. A
 	 * branch here would triple what a verifier follows. */
 	more = tl_load64(base, node + ((TL_SKIP_SHORT - 1 + *len) >> 2 & sizeof(struct tl_skip)));
 	differ =
