@@ -112,7 +112,7 @@ fn keys_that_move_to_another_block_stay_in_a_hash_table() {
     assert_eq!(image.reader().lookup6(0, host(2, 2999).addr()), Some(8));
 }
 
-/// A node's segments are in one block, the neighbours of each of its links in another. One hash table has them all, and no route's addresses.
+/// A node's segments are in one block, the neighbours of each of its links in another. One hash table has them all. Few routes begin there.
 #[test]
 fn segments_and_neighbours_share_a_hash_table() {
     let near =
