@@ -67,7 +67,7 @@ pub unsafe extern "C" fn trieline_load_file(
                 state.expect(id, kind)?;
             }
         }
-        let list = io::read(&file, &ReadOptions::default())?.prefixes;
+        let list = io::read(&file, &ReadOptions::default())?.not_blank(&file)?.prefixes;
         let counts = CLoaded { ipv4: list.v4.len() as u64, ipv6: list.v6.len() as u64 };
         fill(state, ipv4, value, list.v4)?;
         let of_ipv6 = fill(state, ipv6, value, list.v6);

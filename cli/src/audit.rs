@@ -141,11 +141,12 @@ fn text(report: &Report, output: &Output) -> String {
     }
     report.rib.iter().for_each(|compared| text += &compared.text(output));
     text += &format!(
-        "compared {}, {}, {} in the image, {}, {} in {:.1} s; {} left to the kernel\n",
+        "compared {}, {}, {} in the image, {}, {}, {} in {:.1} s; {} left to the kernel\n",
         count(audited.routes, "route of the kernel", "routes of the kernel"),
         count(audited.prefixes, "prefix", "prefixes"),
         count(audited.lookups, "lookup", "lookups"),
         count(audited.actions, "action", "actions"),
+        count(audited.entries, "port, exit or filter", "ports, exits and filters"),
         count(audited.objects, "other object", "other objects"),
         audited.seconds,
         count(audited.passed, "prefix", "prefixes"),

@@ -425,9 +425,9 @@ mod tests {
             ),
             ("devices = [\"eth0\", \"eth1\",\n \"eth0\"]", "line 2: devices:", "\"eth0\" is named twice"),
             (
-                "devices = [\"a234567890123456\"]",
+                &format!("devices = [\"{}\"]", "a".repeat(128)),
                 "line 1: devices:",
-                "\"a234567890123456\" for a device name: expected 1 to 15 characters",
+                "aaa\" for a device name: expected 1 to 127 characters",
             ),
             ("map_type = \"array\"\nimage = \"1G\"", "line 2: image:", "expected at most 512M"),
             ("\nimage = \"100M\"", "line 2: image:", "a power of two"),
@@ -443,7 +443,7 @@ mod tests {
             (vrf.replace("100", "254"), "line 3: invalid 254 for table: expected a number", "254 (main)"),
             (vrf.replace("100", "-1"), "line 3: invalid -1 for table: expected a number from 1 to", ""),
             (vrf.replace("100", "\"red\""), "line 3: invalid type: string \"red\", expected a number", ""),
-            (vrf.replace("red", ""), "line 2: invalid \"\" for a device name: expected 1 to 15", ""),
+            (vrf.replace("red", ""), "line 2: invalid \"\" for a device name: expected 1 to 127", ""),
             (vrf.replace("[\"n0\"]", "[\n\"n0\",\n\"n/\"]"), "line 6: invalid \"n/\" for a device name", ""),
             (vrf.repeat(2), "line 6: vrf: red: the name is given twice", ""),
             (

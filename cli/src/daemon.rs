@@ -104,8 +104,12 @@ impl Cli {
         // The file by itself has been checked; these checks are for flags and file together.
         check_image(Size(image_bytes), map_type)
             .map_err(|error| anyhow!("--image and --map-type: {error}"))?;
+        let devices = if self.devices.is_empty() { config.devices } else { self.devices.clone() };
+        if let (Some(path), Some(error)) = (self.path(), config.tenants.stranger(&devices)) {
+            bail!("{}: {error}", path.display());
+        }
         Ok(Config {
-            devices: if self.devices.is_empty() { config.devices } else { self.devices.clone() },
+            devices,
             mode: if self.generic { AttachMode::Generic } else { config.mode },
             map_type,
             image_bytes,
@@ -258,7 +262,7 @@ fn note_devices(cli: &Cli, config: &Config) {
     }
     let Ok(links) = trieline_router::kernel::link::list() else { return };
     for device in &config.devices {
-        match links.iter().find(|link| link.name == *device) {
+        match links.iter().find(|link| link.is_named(device)) {
             None => eprintln!(
                 "trielined: note: {device}: no such device in this network namespace; trielined attaches as soon as it appears"
             ),

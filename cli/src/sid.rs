@@ -1,20 +1,18 @@
 //! `trieline sid`: the SRv6 SIDs that the kernel has, what XDP does for each, and the hooks bound to them.
 
-use crate::client::{one, open, send_request};
+use crate::client::one;
 use crate::route;
 use anyhow::bail;
 use clap::Subcommand;
 use std::net::Ipv6Addr;
 use std::process::ExitCode;
-use trieline_lpm::{Memory, Reader};
-use trieline_router::PinnedMaps;
+use trieline_lpm::{IpPrefix, Prefix};
 use trieline_router::SidCount;
 use trieline_router::SidHookRule;
-use trieline_router::api::control::{CountedSid, Request};
+use trieline_router::api::control::Request;
 use trieline_router::api::instance::Instance;
-use trieline_router::api::route::{Route, SidStatus};
+use trieline_router::api::route::SidStatus;
 use trieline_router::sid_hook::SidHookStatus;
-use trieline_router::xdp::table_ids::TABLE6;
 use trieline_terminal::{List, Output};
 
 /// SIDs.
@@ -38,19 +36,18 @@ pub enum SidCommand {
 pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
     let SidCommand::Show { sid: wanted } = command;
     let instance = Instance::current()?;
-    let pinned = open(&instance)?;
     let mut sid_hooks: Vec<SidHookStatus> = one(&instance, &Request::SidHooks)??;
     let mut list = List::new(output, output.stdout());
-    let mut sids = all(&instance, &pinned)?;
+    let mut sids = all(&instance)?;
     if let Some(wanted) = wanted {
-        sids.retain(|sid| sid.route.dst == wanted.to_string());
+        sids.retain(|sid| has(&sid.route.dst, *wanted));
         sid_hooks.retain(|sid_hook| sid_hook.rule.sid == *wanted);
         if sids.is_empty() {
-            bail!("the kernel has no SID {wanted} (ip -6 route)");
+            bail!("the kernel has no SID {wanted} in any table (ip -6 route show table all)");
         }
     }
     if sids.is_empty() {
-        eprintln!("trieline: the kernel has no SID (ip -6 route)");
+        eprintln!("trieline: the kernel has no SID in any table (ip -6 route show table all)");
     }
     for mut sid in sids {
         let is_bound = |sid_hook: &SidHookStatus| sid_hook.rule.sid.to_string() == sid.route.dst;
@@ -60,29 +57,24 @@ pub fn run(command: &SidCommand, output: &Output) -> anyhow::Result<ExitCode> {
     list.finish()?;
     for sid_hook in sid_hooks {
         let SidHookRule { name, sid, .. } = &sid_hook.rule;
-        eprintln!("trieline: hook {name}: the kernel has no SID {sid} (ip -6 route)");
+        eprintln!(
+            "trieline: hook {name}: the kernel has no SID {sid} in any table (ip -6 route show table all)"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The SIDs, as `route show` has them, with what was counted. Needs a daemon.
-pub fn all(instance: &Instance, pinned: &PinnedMaps) -> anyhow::Result<Vec<SidStatus>> {
-    let counts: Vec<CountedSid> = one(instance, &Request::Sids)??;
-    let memory = pinned.memory();
-    let reader = Reader::new(memory.words())?;
-    let mut sids = Vec::new();
-    let request = Request::Show { family: Some(6), prefix: None, local: true, table: None, vrf: None };
-    let absent = send_request(instance, &request, |route: Route| {
-        if route.encap.as_deref() != Some("seg6local") {
-            return true;
-        }
-        let address: Option<Ipv6Addr> = route.dst.split('/').next().and_then(|address| address.parse().ok());
-        let id = address.and_then(|address| reader.lookup6(TABLE6, address.into()));
-        let count = counts.iter().find(|counted| Some(counted.id) == id).map(|counted| counted.count);
-        sids.push(SidStatus { route, count, sid_hook: None });
-        true
-    })?;
-    absent.map_or(Ok(sids), |error| Err(error.into()))
+/// The SIDs of all tables, as `route show` has them, with their counts. Needs a daemon.
+pub fn all(instance: &Instance) -> anyhow::Result<Vec<SidStatus>> {
+    Ok(one(instance, &Request::Sids)??)
+}
+
+/// Whether a route's destination, as `ip route` writes it, holds an address.
+fn has(dst: &str, address: Ipv6Addr) -> bool {
+    match dst.parse() {
+        Ok(IpPrefix::V6(prefix)) => prefix.covers(&Prefix::host(address.into())),
+        _ => dst.parse() == Ok(address),
+    }
 }
 
 /// A SID in words.

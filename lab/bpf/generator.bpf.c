@@ -53,6 +53,13 @@ int ipv4(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH, XDP_TX); }
 SEC("xdp")
 int ipv4_drop(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH, XDP_DROP); }
 
+/* With an 802.1Q tag, which `head` has. */
+SEC("xdp")
+int tagged(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH + TAG, XDP_TX); }
+
+SEC("xdp")
+int tagged_drop(struct xdp_md *ctx) { return frame4(ctx, HEAD4, ETH + TAG, XDP_DROP); }
+
 SEC("xdp")
 int ipv6(struct xdp_md *ctx) { return frame6(ctx, HEAD6, ETH, XDP_TX); }
 

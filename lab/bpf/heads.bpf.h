@@ -10,7 +10,8 @@
 
 /* Offsets of the headers that vary. */
 #define ETH 14
-#define HEAD4 48   /* Ethernet, IPv4, UDP: 42, rounded up to words */
+#define TAG 4
+#define HEAD4 48   /* Ethernet, perhaps a tag, IPv4, UDP: 42 or 46, rounded up to words */
 #define HEAD6 64   /* Ethernet, IPv6, UDP: 62 */
 #define HEADS 112  /* Ethernet, IPv6, SRH of one segment, IPv4, UDP: 106 */
 #define HEADS6 128 /* the same with IPv6 inside: 126 */

@@ -4,13 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use trieline_testbed::craft::checksum;
 
-use crate::topology::{ENCAP_SEGMENT, END_SID, SOURCE4, SOURCE6};
+use crate::topology::{ENCAP_SEGMENT, END_SID, SOURCE4, SOURCE6, VLAN};
 
 /// Which frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UDP in IPv4.
     Ipv4,
+    /// UDP in IPv4 with the 802.1Q tag of [`VLAN`].
+    Tagged,
     /// UDP in IPv6.
     Ipv6,
     /// UDP in IPv4 in IPv6 with a segment routing header of one segment, this SID of the node's.
@@ -23,6 +25,8 @@ pub enum Kind {
 
 /// Ethernet, at the start of a frame.
 pub const ETHERNET: usize = 14;
+/// Bytes of an 802.1Q tag.
+const TAG: usize = 4;
 /// An SRH with one segment.
 pub const SRH: usize = 24;
 /// An SRH with two.
@@ -49,6 +53,7 @@ impl Kind {
     pub fn frame_bytes(self) -> usize {
         match self {
             Kind::Ipv4 => 60,
+            Kind::Tagged => 60 + TAG,
             Kind::Ipv6 => 74,
             Kind::Srv6(_) => 60 + IPV6 + SRH,
             Kind::Srv6Ipv6(_) => 74 + IPV6 + SRH,
@@ -75,6 +80,7 @@ impl Kind {
     pub(crate) fn program(self) -> &'static str {
         match self {
             Kind::Ipv4 => "ipv4",
+            Kind::Tagged => "tagged",
             Kind::Ipv6 => "ipv6",
             Kind::Srv6(_) => "srv6",
             Kind::Srv6Ipv6(_) => "srv6_ipv6",
@@ -86,6 +92,7 @@ impl Kind {
     pub fn inner(self) -> usize {
         match self {
             Kind::Ipv4 | Kind::Ipv6 => ETHERNET,
+            Kind::Tagged => ETHERNET + TAG,
             Kind::Srv6(_) | Kind::Srv6Ipv6(_) => ETHERNET + IPV6 + SRH,
             Kind::Transit => ETHERNET + IPV6 + SRH2,
         }
@@ -102,10 +109,14 @@ impl Kind {
         let mut bytes = Vec::with_capacity(total);
         bytes.extend(destination);
         bytes.extend(source);
-        bytes.extend(if self == Kind::Ipv4 { [8, 0] } else { [0x86, 0xdd] });
+        if self == Kind::Tagged {
+            bytes.extend([0x81, 0]);
+            bytes.extend(VLAN.to_be_bytes());
+        }
+        bytes.extend(if matches!(self, Kind::Ipv4 | Kind::Tagged) { [8, 0] } else { [0x86, 0xdd] });
         let mut sum = 0;
         match self {
-            Kind::Ipv4 => sum = ipv4(&mut bytes, total),
+            Kind::Ipv4 | Kind::Tagged => sum = ipv4(&mut bytes, total),
             Kind::Ipv6 => ipv6(&mut bytes, total, 17, Ipv6Addr::UNSPECIFIED),
             // SRH: next header, 8 + 8n bytes, type 4, segments left, last entry, the last segment first (RFC 8754).
             Kind::Srv6(sid) => {
@@ -191,7 +202,8 @@ mod tests {
     #[test]
     fn every_kind_has_its_length_and_a_checksum_that_adds_up() {
         let sid = Ipv6Addr::LOCALHOST;
-        for kind in [Kind::Ipv4, Kind::Ipv6, Kind::Srv6(sid), Kind::Srv6Ipv6(sid), Kind::Transit] {
+        let all = [Kind::Ipv4, Kind::Tagged, Kind::Ipv6, Kind::Srv6(sid), Kind::Srv6Ipv6(sid), Kind::Transit];
+        for kind in all {
             let frame = kind.frame([2; 6], [4; 6]);
             assert_eq!(frame.bytes.len(), kind.frame_bytes());
             if !matches!(kind, Kind::Ipv6 | Kind::Srv6Ipv6(_)) {

@@ -42,6 +42,12 @@ pub const DECAP_FULL_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 5
 pub const DECAP_DT6_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 6);
 /// End.DT4 with the table of a VRF, where the kernel has VRFs.
 pub const DECAP_DT4_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 7);
+/// End.DX4 towards a next hop in the tenant's VRF, where the kernel has VRF and VLAN devices.
+pub const DECAP_VRF_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 8);
+/// End.DT4 with the table of the tenant's VRF.
+pub const DECAP_VRF_DT4_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 9);
+/// The VLAN by which the tenant's packets come and leave.
+pub const VLAN: u16 = 7;
 /// End.
 pub const END_SID: Ipv6Addr = Ipv6Addr::new(0x5f00, 0, 0xd, 0, 0, 0, 0, 1);
 /// Outer source of what the node encapsulates.
@@ -91,7 +97,7 @@ pub struct Topology {
     pub n1: Device,
     /// Its other end.
     pub s0: Device,
-    /// Whether the kernel has VRFs, and [`DECAP_DT4_SID`] therefore a route.
+    /// Whether the kernel has VRF and VLAN devices, and the SIDs into VRFs therefore routes.
     pub has_vrf: bool,
 }
 
@@ -211,20 +217,56 @@ impl Topology {
         Ok(())
     }
 
-    /// A VRF whose only route is the default one, and the SID that leads into it; false where the kernel has no VRFs.
+    /// The VRFs, and the SIDs that lead into them; false where the kernel has no VRF or no VLAN devices.
+    ///
+    /// `vrf0` has a default route and nothing else. The others are the SRv6 gateway of a cloud: the tenant's VRF `red` encapsulates, and its default route
+    /// leads to the VRF `cluster`, to which the VLAN devices belong.
     fn add_vrf(&self) -> Result<bool> {
-        const TABLE: &str = "1000";
-        match self.node.ip_words(&["link", "add", "vrf0", "type", "vrf", "table", TABLE]) {
-            Err(error) if error.to_string().contains("Unknown device type") => return Ok(false),
-            done => done?,
-        };
+        let vlan = |device: &str| format!("link add link {device} name {device}.{VLAN} type vlan id {VLAN}");
+        for probe in ["link add vrf0 type vrf table 1000", &vlan("n0")] {
+            match self.node.ip_words(&probe.split(' ').collect::<Vec<_>>()) {
+                Err(error) if error.to_string().contains("Unknown device type") => return Ok(false),
+                done => done?,
+            };
+        }
         self.node.write_sysctl("net/vrf/strict_mode", "1")?;
-        self.node.ip_words(&["link", "set", "vrf0", "up"])?;
-        let gateway = gateway4(2).to_string();
-        self.node.ip_words(&["route", "add", "default", "via", &gateway, "dev", "n1", "table", TABLE])?;
-        let sid = format!("{DECAP_DT4_SID}/128");
-        let end = ["encap", "seg6local", "action", "End.DT4", "vrftable", TABLE, "dev", "n1"];
-        self.node.ip_words(&[&["route", "add", &sid], &end[..]].concat())?;
+        {
+            // The sink sees frames, and not what is beside them: the tag has to be in the frame.
+            let _inside = self.node.enter_here()?;
+            command::output("ethtool", &["-K", self.n1.name, "txvlan", "off"])?;
+        }
+        let mut lines: Vec<String> = vec![
+            "link set vrf0 up".into(),
+            format!("route add default via {} dev n1 table 1000", gateway4(2)),
+            format!("route add {DECAP_DT4_SID}/128 encap seg6local action End.DT4 vrftable 1000 dev n1"),
+            "link add red type vrf table 1001".into(),
+            "link set red up".into(),
+            "link add cluster type vrf table 1002".into(),
+            "link set cluster up".into(),
+            vlan("k0"),
+            vlan("n1"),
+        ];
+        for (number, device) in ["n0", "k0", "n1"].into_iter().enumerate() {
+            lines.push(format!("link set {device}.{VLAN} master cluster"));
+            lines.push(format!("link set {device}.{VLAN} up"));
+            lines.push(format!("address add 100.64.{number}.1/24 dev {device}.{VLAN}"));
+        }
+        let ((plain, plain_len), (encap, encap_len)) = (PLAIN_PREFIX, ENCAP_PREFIX);
+        lines.extend([
+            format!("neigh replace 100.64.2.2 lladdr {} dev n1.{VLAN} nud permanent", mac(gateway_mac(3))),
+            format!("route add {plain}/{plain_len} via 100.64.2.2 table 1002"),
+            format!("route add {encap}/{encap_len} dev red table 1002"),
+            format!(
+                "route add {encap}/{encap_len} encap seg6 mode encap segs {ENCAP_SEGMENT} dev n1 table 1001"
+            ),
+            "route add default dev cluster table 1001".into(),
+            "route add 169.254.0.1/32 dev red".into(),
+            format!("route add {DECAP_VRF_SID}/128 encap seg6local action End.DX4 nh4 169.254.0.1 dev n1"),
+            format!("route add {DECAP_VRF_DT4_SID}/128 encap seg6local action End.DT4 vrftable 1001 dev n1"),
+        ]);
+        for line in lines {
+            self.node.ip_words(&line.split(' ').collect::<Vec<_>>())?;
+        }
         Ok(true)
     }
 

@@ -32,6 +32,8 @@ const DESTINATION6: Ipv6Addr = Ipv6Addr::new(0x2a00, 0x1234, 0, 0, 0, 0, 0, 7);
 const ENCAP: Ipv4Addr = Ipv4Addr::new(198, 18, 5, 6);
 const ENCAP_RED: Ipv4Addr = Ipv4Addr::new(198, 19, 5, 6);
 const ENCAP_3: Ipv4Addr = Ipv4Addr::new(198, 19, 200, 6);
+/// Paths that need VRF and VLAN devices.
+const NEED_VRF: [&str; 4] = ["decap-dt4", "encap-vrf", "decap-vrf", "decap-vrf-dt4"];
 
 /// The frame that the kernel sends for one that came in, the forwarding namespace's egress being n1: its first 128 bytes.
 fn through_the_kernel(
@@ -215,10 +217,13 @@ fn a_small_run_loses_nothing_and_reports_every_path() {
         "encap",
         "end",
         "decap-dt4",
+        "encap-vrf",
+        "decap-vrf",
+        "decap-vrf-dt4",
         "encap-red",
         "encap-3",
     ];
-    for path in paths.into_iter().filter(|path| has_vrf || *path != "decap-dt4") {
+    for path in paths.into_iter().filter(|path| has_vrf || !NEED_VRF.contains(path)) {
         expected.extend([(path, Plane::Kernel), (path, Plane::KernelTcSink)]);
         // Few kernels have flowtables. Paths that bpf_fib_lookup can do have a row, all others a reason.
         if path == "ipv4" && !refused("flowtable", path) {

@@ -44,6 +44,7 @@ fn attempt() {
         actions: 16,
         adjacencies: (ADJACENCY_BYTES / 128) as u32,
         rules: 4096,
+        frags: true,
     };
     let (resource, limit) = match words[0].parse() {
         Ok(descriptors) => (Resource::Nofile, descriptors),

@@ -64,7 +64,13 @@ fn special_cases(bench: &mut Bench) -> Vec<&'static str> {
     let from = |source: &str| Frame::new(ipv4(source, "198.51.100.1", 64)).bytes();
     let out = |source: &str| sent(&[], &hop(&ipv4(source, "198.51.100.1", 64)));
     run(bench, loose, case("source has no route", from("8.8.8.8"), "reverse_path"));
-    run(bench, loose, case("source has a blackhole route", from("203.0.113.6"), "reverse_path"));
+    for (filter, source) in
+        [(loose, "203.0.113.6"), (strict, "203.0.113.6"), (loose, "203.0.113.2"), (strict, "203.0.113.3")]
+    {
+        run(bench, filter, case("source has a route that rejects", from(source), "source_blackhole"));
+        let own = Frame::new(ipv4(source, "203.0.113.1", 64)).bytes();
+        run(bench, filter, case("a connection of the node's own may have it", own, "reverse_path"));
+    }
     run(bench, loose, sends("source is routed", from("198.51.100.9"), "ipv4", out("198.51.100.9")));
     run(bench, loose, sends("elsewhere", from("203.0.113.8"), "ipv4", out("203.0.113.8")));
     run(bench, strict, case("source is routed elsewhere", from("203.0.113.8"), "reverse_path"));
@@ -375,6 +381,60 @@ fn csum_partial(mut packet: Vec<u8>, protocol: u8) -> Vec<u8> {
     packet
 }
 
+/// SCTP of the shortest length whose checksum is not there.
+fn sctp() -> Vec<u8> {
+    [&[0, 7, 0, 9, 1, 2, 3, 4][..], &[0; 4]].concat()
+}
+
+/// Packets with an unfinished checksum further behind, which is the last of each.
+fn around_checksums() -> Vec<(&'static str, Vec<u8>)> {
+    let to6 = "2001:db8:1::1";
+    let behind =
+        |kind: u8, header: &[u8], payload: &[u8]| outer(SOURCE6, to6, kind, 64, &[header, payload].concat());
+    // UDP of eight bytes, its checksum that of the pseudo header: to the last address, without the headers before it.
+    let udp4 = csum_partial(ipv4_of(SOURCE4, "198.51.100.1", 64, 0), 17);
+    let udp6 = |to: &str| csum_partial(ipv6_of(SOURCE6, to, 64, 0), 17);
+    let datagram = |to: &str| udp6(to)[40..].to_vec();
+    let around4 = |protocol: u8, payload: &[u8]| {
+        let packet = [&ipv4(SOURCE4, "198.51.100.1", 64)[..20], payload].concat();
+        let length = packet.len() as u16;
+        edit_ipv4(packet, |p| {
+            p[2..4].copy_from_slice(&length.to_be_bytes());
+            p[9] = protocol;
+        })
+    };
+    let ethernet = |packet: &[u8]| Frame::new(packet.to_vec()).bytes();
+    let gre = |flags: u8, kind: [u8; 2], payload: &[u8]| {
+        let words = usize::try_from((flags & 0xb0).count_ones()).unwrap();
+        around4(47, &[&[flags, 0, kind[0], kind[1]][..], &vec![0; 4 * words], payload].concat())
+    };
+    let tagged = [&ethernet(&udp4)[..12], &[0x81, 0, 0, 7], &ethernet(&udp4)[12..]].concat();
+    vec![
+        ("SCTP", around4(132, &sctp())),
+        ("SCTP over IPv6", behind(132, &[], &sctp())),
+        ("behind destination options", behind(60, &[17, 0, 1, 4, 0, 0, 0, 0], &datagram(to6))),
+        (
+            "behind two of them",
+            behind(60, &[60, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0], &datagram(to6)),
+        ),
+        ("SCTP behind them", behind(60, &[132, 0, 1, 4, 0, 0, 0, 0], &sctp())),
+        ("behind an SRH at its end", outer(SOURCE6, to6, 43, 64, &srh(17, 0, &[to6], &datagram(to6)))),
+        (
+            "to the last segment",
+            outer(SOURCE6, to6, 43, 64, &srh(17, 1, &["fd00:9::9", to6], &datagram("fd00:9::9"))),
+        ),
+        ("IPv4 in IPv4", around4(4, &udp4)),
+        ("IPv6 in IPv4", around4(41, &udp6(to6))),
+        ("IPv4 in IPv6", behind(4, &[], &udp4)),
+        ("under an SRH", outer(SOURCE6, to6, 43, 64, &srh(4, 0, &[to6], &udp4))),
+        ("a frame", behind(143, &[], &ethernet(&udp4))),
+        ("a tagged frame", behind(143, &[], &tagged)),
+        ("GRE", gre(0, [8, 0], &udp4)),
+        ("GRE with all fields", gre(0xb0, [0x86, 0xdd], &udp6(to6))),
+        ("a frame in GRE", gre(0x20, [0x65, 0x58], &ethernet(&udp4))),
+    ]
+}
+
 /// A port where senders may be near: what they have not finished is passed, and only there.
 fn checksums(bench: &mut Bench) -> &'static str {
     let flags = PortFlags { csum_partial: true, ..ALL };
@@ -398,6 +458,22 @@ fn checksums(bench: &mut Bench) -> &'static str {
                 assert_eq!(bench.run(&frame(&other)).counted, verdict, "finished");
             }
             assert_eq!(bench.run(&frame(&packet)).counted, verdict, "as it is");
+        }
+        let unfinished = |verdict| if marked { "csum_partial" } else { verdict };
+        for (what, packet) in around_checksums() {
+            let verdict = if packet[0] >> 4 == 4 { "ipv4" } else { "ipv6" };
+            assert_eq!(bench.run(&frame(&packet)).counted, unfinished(verdict), "{what}");
+            let mut finished = packet;
+            let last = finished.len() - 1;
+            finished[last] ^= 1;
+            assert_eq!(bench.run(&frame(&finished)).counted, verdict, "{what}, finished");
+        }
+        for (port, verdict) in
+            [(4789, unfinished("ipv4")), (8472, unfinished("ipv4")), (6081, unfinished("ipv4")), (53, "ipv4")]
+        {
+            let mut overlay = v4();
+            overlay[22..24].copy_from_slice(&u16::to_be_bytes(port));
+            assert_eq!(bench.run(&frame(&overlay)).counted, verdict, "to port {port}");
         }
         let fragment = |word: [u8; 2]| edit_ipv4(csum_partial(v4(), 17), |p| p[6..8].copy_from_slice(&word));
         assert_eq!(bench.run(&frame(&fragment([0x20, 0]))).counted, "ipv4", "a fragment");

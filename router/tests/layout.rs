@@ -90,7 +90,10 @@ fn structs_of_intf_h() {
     same!(&btf, tl_port { flags, table4, table6, ifindex, mac, counters });
     same!(&btf, tl_rule { from, to, from_len, to_len, flags, table, next, except });
     same!(&btf, tl_tagged { ifindex, vid, reserved });
-    same!(&btf, tl_instance { version, map_type, image_bytes, netns, tables, image_version, hash_key });
+    same!(
+        &btf,
+        tl_instance { version, map_type, image_bytes, netns, tables, image_version, hash_key, frags }
+    );
     same!(&btf, tl_counters { packets });
     same!(&btf, tl_heartbeat { deadline, beaten, limit });
     same!(&btf, tl_beat { ticks });

@@ -381,6 +381,7 @@ impl Published {
             actions: 4096,
             adjacencies: 4096,
             rules: 64,
+            frags: true,
         };
         let mut dataplane = Dataplane::open(&options).unwrap();
         let publisher = Publisher::new(&mut dataplane).unwrap();

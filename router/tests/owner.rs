@@ -88,6 +88,7 @@ fn restart_keeps_forwarding() {
             (Options { adjacencies: 128, ..options.clone() }, "adjacencies"),
             (Options { image_bytes: 32 << 20, ..options.clone() }, "image"),
             (Options { tables: 9, ..options.clone() }, "image"),
+            (Options { frags: false, ..options.clone() }, "sid_hook_programs"),
         ] {
             let reported = difference(&different).unwrap().unwrap();
             assert!(reported.starts_with(&format!("pinned `{map}` ")), "{reported}");

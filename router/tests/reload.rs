@@ -119,6 +119,8 @@ fn a_reload_whose_sid_hooks_are_refused_changes_nothing() {
             actions: ACTIONS,
             adjacencies: ACTIONS,
             rules: 2 * TABLES,
+            // As in generic mode.
+            frags: false,
             ..Options::default()
         };
         state(&mut Dataplane::open(&options).unwrap())

@@ -54,6 +54,7 @@ fn ten_thousand_tenants() {
         image_bytes: IMAGE,
         tables: 65536,
         rules: 131_072,
+        frags: true,
         ..Options::default()
     };
     let mut dataplane = Dataplane::open(&options).unwrap();

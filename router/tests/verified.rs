@@ -10,8 +10,8 @@ use trieline_router::Dataplane;
 use trieline_testbed::bpffs::BpfFs;
 use trieline_testbed::needs_root;
 
-/// Room for a tenth more than on Linux 6.18: 228,675 with an arena, 220,960 with an array.
-const MOST: u32 = 250_000;
+/// Room for a twentieth more than on Linux 6.18: 257,678 with an arena, 226,631 with an array.
+const MOST: u32 = 270_000;
 
 /// Other kernels follow more. So much leaves them room.
 const MOST_ELSEWHERE: u32 = 900_000;

@@ -61,6 +61,17 @@ pub struct Daemon {
     _directory: tempfile::TempDir,
 }
 
+/// Whether each daemon of a test attaches in generic mode (`TRIELINE_TEST_MODE=generic`).
+pub fn is_generic() -> bool {
+    std::env::var_os("TRIELINE_TEST_MODE").is_some_and(|mode| mode == "generic")
+}
+
+/// The words of a daemon's arguments.
+fn words(args: &str) -> impl Iterator<Item = &str> {
+    let flag = (is_generic() && !args.contains("--generic")).then_some("--generic");
+    args.split_whitespace().chain(flag)
+}
+
 /// Lines of the daemon's log that an error quotes.
 const LOG_LINES: usize = 20;
 
@@ -114,7 +125,7 @@ impl Daemon {
     #[track_caller]
     pub fn start_of(programs: Programs, namespace: &Namespace, args: &str) -> Self {
         let arguments = |command: &mut Command| {
-            command.args(args.split_whitespace());
+            command.args(words(args));
         };
         let patience = Duration::from_secs_f64(60.0 * patience());
         Self::launch(programs, namespace, arguments)
@@ -148,7 +159,7 @@ impl Daemon {
     #[track_caller]
     pub fn spawn(namespace: &Namespace, args: &str) -> (Self, UnixDatagram) {
         let arguments = |command: &mut Command| {
-            command.args(args.split_whitespace());
+            command.args(words(args));
         };
         let daemon = Self::launch(Programs::built(), namespace, arguments);
         let mut daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
@@ -162,11 +173,11 @@ impl Daemon {
         let seconds = (20.0 * crate::patience()).to_string();
         let state = namespace.state().expect("a folder");
         let state = format!("STATE_DIRECTORY={}", state.display());
-        let mut words = vec![state.as_str(), "timeout", "-k", "2", &seconds];
+        let mut line = vec![state.as_str(), "timeout", "-k", "2", &seconds];
         let program = binary_path("trielined");
-        words.extend([program.as_str(), "-n", namespace.name()]);
-        words.extend(args.split_whitespace());
-        run_with("env", &words, "")
+        line.extend([program.as_str(), "-n", namespace.name()]);
+        line.extend(words(args));
+        run_with("env", &line, "")
     }
 
     /// The daemon's log so far.

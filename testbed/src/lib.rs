@@ -18,6 +18,7 @@ pub mod namespace;
 pub mod packets;
 pub mod random;
 pub mod socket;
+pub mod wire;
 
 mod skip;
 

@@ -16,7 +16,7 @@ const ROUTE: &str = "10.50.0.0/16";
 const TO: &str = "10.50.7.7:9";
 
 /// A pinned map of the node.
-fn map(bed: &Bed, name: &str) -> MapHandle {
+pub(crate) fn map(bed: &Bed, name: &str) -> MapHandle {
     MapHandle::from_pinned_path(format!("/sys/fs/bpf/trieline/netns-{}/{name}", bed.node.inode()))
         .expect("a pinned map")
 }
@@ -64,11 +64,11 @@ fn damage_header(bed: &Bed) {
     assert!(damaged > 0, "no header to the neighbour");
 }
 
-fn audit(bed: &Bed) -> serde_json::Value {
+pub(crate) fn audit(bed: &Bed) -> serde_json::Value {
     status(&bed.node)["audit"].clone()
 }
 
-fn number(value: &serde_json::Value) -> u64 {
+pub(crate) fn number(value: &serde_json::Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 

@@ -289,7 +289,8 @@ fn rules_of_other_devices_are_out_of_the_way() {
         let printed = format!("{named:?}, {counting:?}");
         let concerned = printed.contains("which concern packets from 172.17.0.0/16");
         assert!(concerned && !named.iter().any(|(_, what, _)| what.contains("FORWARD")), "{printed}");
-        let counts = |what: &str| what.contains("FORWARD") && what.contains("only count these packets");
+        let counts =
+            |what: &str| what.contains("FORWARD") && what.contains("only count or log these packets");
         assert!(counting.iter().any(|(_, what, _)| counts(what)), "{printed}");
         // (2) each of these concerns others too
         for rule in [
@@ -371,8 +372,97 @@ fn nft_rules_of_other_devices_are_out_of_the_way() {
         }
         // Counters that XDP's packets do not reach are named.
         let counts = rules.contains("more");
-        let named = || status(&bed.node)["bypassed"].to_string().contains("only count these packets");
+        let named = || status(&bed.node)["bypassed"].to_string().contains("only count or log these packets");
         assert!(eventually(5.0, || named() == counts), "{rules}: {}", status(&bed.node)["bypassed"]);
         nft(&bed.node, "flush ruleset");
+    }
+}
+
+/// Rules that neither drop nor change a forwarded packet stop nothing. They set connection tracking aside, look at it to accept, log, limit
+/// or trace.
+#[test]
+fn rules_that_cannot_drop_are_out_of_the_way() {
+    needs_root!();
+    let bed = Bed::routed();
+    if !has(&bed.node, "nft list ruleset") {
+        return;
+    }
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let mut tried = 0;
+    for (hook, rules, met) in [
+        ("prerouting", "notrack", false),
+        ("prerouting", "counter notrack", false),
+        ("forward", "ct state established,related accept", false),
+        ("forward", "ct state invalid accept\n ct state new log accept", false),
+        ("prerouting", "ct mark set 7", false),
+        ("prerouting", "ct zone set 7", false),
+        ("forward", "log prefix \"seen\"", false),
+        ("forward", "limit rate 1/second log", false),
+        ("forward", "quota over 10 mbytes log accept", false),
+        ("forward", "meta nftrace set 1", false),
+        ("forward", "counter name seen", false),
+        ("forward", "ct state invalid drop", true),
+        ("forward", "ct state established accept\n ip saddr 10.77.0.0/16 drop", true),
+        ("forward", "limit rate over 1/second drop", true),
+        ("forward", "quota over 10 mbytes drop", true),
+        ("forward", "log queue-threshold 1 group 1 reject", true),
+        ("prerouting", "meta mark set ct mark", true),
+        ("prerouting", "notrack meta mark set 1", true),
+    ] {
+        let table = format!(
+            "table inet fw {{\n counter seen {{\n }}\n chain f {{\n type filter hook {hook} priority -300; policy accept;\n {rules}\n }}\n}}"
+        );
+        let loaded = run_with("ip", &["netns", "exec", bed.node.name(), "nft", "-f", "-"], &table);
+        if loaded.code != 0 {
+            println!("this kernel has no `{rules}`: {}", loaded.stderr);
+            continue;
+        }
+        tried += 1;
+        let acts = |bed: &Bed| named(bed).iter().any(|(kind, _, passes)| kind == "nftables" && *passes);
+        assert!(eventually(5.0, || acts(&bed) == met), "{rules}: {:?}", named(&bed));
+        let expected = if met { (1, 1, 0) } else { (0, 1, 0) };
+        if !rules.contains("drop") && !rules.contains("reject") {
+            becomes(&bed, rules, &ipv4(), expected);
+        }
+        if !met {
+            // It was not only before trielined looked.
+            std::thread::sleep(std::time::Duration::from_millis(1200));
+            assert_eq!((acts(&bed), bed.send_ip(&ipv4(), MARKER).counts()), (false, (0, 1, 0)), "{rules}");
+            let missed =
+                named(&bed).iter().any(|(_, what, _)| what.contains("only count or log these packets"));
+            let counts = rules.contains("counter") || rules.contains("log");
+            assert_eq!(missed, counts, "{rules}: {:?}", named(&bed));
+        }
+        nft(&bed.node, "flush ruleset");
+    }
+    assert!(tried > 6, "{tried}");
+}
+
+/// The same of the legacy iptables.
+#[test]
+fn legacy_rules_that_cannot_drop_are_out_of_the_way() {
+    needs_root!();
+    let bed = Bed::routed();
+    if !has(&bed.node, "iptables-legacy -w -S FORWARD") {
+        return;
+    }
+    let daemon = Daemon::start(&bed.node, DEVICES);
+    for rule in [
+        "-t raw PREROUTING -j CT --notrack",
+        "FORWARD -j LOG",
+        "FORWARD -m limit --limit 1/s -j ACCEPT",
+        "FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT",
+    ] {
+        let (table, rest) = rule.strip_prefix("-t raw ").map_or(("filter", rule), |rest| ("raw", rest));
+        let (chain, rest) = rest.split_once(' ').expect("a chain");
+        let change = |how: &str| bed.node.run(&format!("iptables-legacy -w -t {table} {how} {chain} {rest}"));
+        if change("-A").code != 0 {
+            println!("this kernel has no `{rule}`");
+            continue;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert_eq!(bed.send_ip(&ipv4(), MARKER).counts(), (0, 1, 0), "{rule}\n{}", daemon.log());
+        assert!(named(&bed).iter().all(|(.., passes)| !passes), "{rule}: {:?}", named(&bed));
+        change("-D").ok();
     }
 }

@@ -81,7 +81,7 @@ fn setups_that_a_start_refuses_are_no_go() {
     bed.node.ip("link set n2 master br0");
     let (answer, document) = check(&bed, "--dev n0 --dev n2");
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert_eq!(no_go(&document, "n2", "br0"), "ip link set dev n2 nomaster");
+    assert!(no_go(&document, "n2", "filters alone hold there").contains("--generic --dev br0"));
     bed.node.ip("link set n2 nomaster");
     // (3) a forward rule; accepted, it is a warning
     bed.node.run("nft add table inet fw").ok();
@@ -165,6 +165,12 @@ fn unknown_figures_are_reported_as_unknown() {
     assert!(text.contains("d0: speed unknown, so line rate and cores are unknown"), "{text}");
     let (_, document) = check(&bed, "--generic --dev tun0");
     finding(&document, "warn", "model", "unknown: no checked device has a MAC address");
+    for flags in ["--generic", ""] {
+        let (_, document) = check(&bed, &format!("{flags} --dev tun0 --dev lo"));
+        assert!(no_go(&document, "tun0", "no Ethernet header").contains("leave it out"), "{document:#}");
+        assert!(no_go(&document, "lo", "the loopback").contains("leave it out"), "{document:#}");
+        assert!(!document.to_string().contains("trielined --generic"), "{document:#}");
+    }
     assert_eq!(document["model"], serde_json::json!([]));
 }
 

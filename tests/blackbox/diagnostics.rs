@@ -30,7 +30,7 @@ fn settings_without_effect_are_logged() {
     let bed = Bed::routed();
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("a file");
-    write("empty.txt", "");
+    write("empty.txt", "# none\n");
     write("inner.txt", "192.0.2.0/24\n");
     write("trielined.toml", CONFIG);
     let args = format!("--config {}", folder.path().join("trielined.toml").display());

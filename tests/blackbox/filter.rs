@@ -303,6 +303,28 @@ fn bad_lines_of_a_set_may_be_passed_over() {
     let shown = shown(&bed);
     assert_eq!((&shown[0]["prefixes4"], &shown[0]["bad_lines"]), (&1.into(), &2.into()), "{shown:?}");
     assert_eq!(bed.send("10.50.1.1:9", "skipped", 5).counts(), (0, 0, 0));
+    // A list that has become something else is not taken for one whose lines are all wrong.
+    for (content, what) in [("<html>\n502 Bad Gateway\n", "no good one"), ("", "0 bytes"), ("[]", "skip_bad")]
+    {
+        files.write("threats", content);
+        trieline(&bed.node, "filter reload threats").fails(1, &[what, "nothing has changed"]);
+    }
+    std::fs::remove_file(files.path("threats")).expect("removed");
+    run(&format!("mkfifo {}", files.path("threats").display())).ok();
+    trieline(&bed.node, "filter reload threats").fails(1, &["not a regular file", "nothing has changed"]);
+    assert_eq!(bed.send("10.50.1.1:9", "still in force", 5).counts(), (0, 0, 0));
+}
+
+/// A list as its publisher makes it.
+#[test]
+fn published_lists_are_read() {
+    needs_root!();
+    let bed = routed_bed();
+    let files = Files::new(THREATS);
+    files.write("threats", "; Spamhaus DROP List\n10.0.0.0/24 ; SBL1\nfd00::/64 ; SBL2\n");
+    let _daemon = files.start(&bed);
+    assert_eq!(bed.send("10.50.1.1:9", "dropped", 5).counts(), (0, 0, 0));
+    assert_eq!(bed.send("[fd50::1]:9", "dropped", 5).counts(), (0, 0, 0));
 }
 
 /// `truncate`: prefixes with host bits are taken without them; otherwise the file is refused.

@@ -4,6 +4,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod audit;
+mod audit_maps;
+mod audit_words;
 mod bad_input;
 mod bed;
 mod bond;
@@ -25,7 +27,9 @@ mod fault_injection;
 mod figures;
 mod filter;
 mod forward;
+mod frames;
 mod full_table;
+mod gateway;
 mod guard;
 mod lifecycle;
 mod log;
@@ -40,6 +44,7 @@ mod notify;
 mod package;
 mod packaging;
 mod policy;
+mod reasons;
 mod redirect;
 mod report;
 mod restart;
@@ -61,7 +66,10 @@ mod trace;
 mod trace_devices;
 mod trace_join;
 mod trace_stamp;
+mod unannounced;
 mod upgrade;
 mod vlan;
 mod vrf;
+mod vrf_srv6;
+mod walk;
 mod what_if;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::Path;
 use trieline_testbed::bed::Bed;
 use trieline_testbed::command::{run, run_with};
-use trieline_testbed::daemon::{Daemon, Leftovers, trieline};
+use trieline_testbed::daemon::{Daemon, Leftovers, is_generic, trieline};
 use trieline_testbed::{craft, eventually, needs_root, packets};
 
 const MARKER: &[u8] = b"to a segment";
@@ -202,8 +202,9 @@ fn filters_hold_until_something_else_does() {
 /// An XDP program that returns a value (`TRIELINE_SID_HOOK_GO_ON` or an XDP action), pinned.
 fn pin_program(folder: &Path, returns: u32, path: &Path) {
     let source = folder.join("program.c");
+    let section = if is_generic() { "xdp" } else { "xdp.frags" };
     let text = format!(
-        "struct xdp_md;\n__attribute__((section(\"xdp.frags\"), used)) int returns(struct xdp_md *ctx) {{ return {returns}; }}\n\
+        "struct xdp_md;\n__attribute__((section(\"{section}\"), used)) int returns(struct xdp_md *ctx) {{ return {returns}; }}\n\
          char terms[] __attribute__((section(\"license\"), used)) = \"GPL\";\n"
     );
     std::fs::write(&source, text).expect("a file");

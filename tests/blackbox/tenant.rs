@@ -173,6 +173,39 @@ fn a_declared_table_alone_decides() {
     bed.becomes("tenants again", "10.60.0.1:9", (0, 0, 0));
 }
 
+/// Default routes for the packets of tenants do not stop a tenant's headend, nor the way into a tenant. The node's segments are looked up in
+/// none of them.
+#[test]
+fn tenants_with_default_routes_keep_their_srv6() {
+    needs_root!();
+    let bed = bed();
+    for line in [
+        "sr tunsrc set fd00:1::1",
+        "-6 route add fd00:e::/32 via fd00:1::2",
+        "route add 10.80.0.0/16 encap seg6 mode encap segs fd00:e::1 dev n1 table 100",
+        "-6 route add fd80::/32 encap seg6 mode encap segs fd00:e::1 dev n1 table 100",
+        "-6 route add default via fd00:2::2 table 200",
+        "route add default via 10.2.0.2 table 300",
+        // into the tenant `cluster`
+        "route add 10.99.0.1 dev cluster",
+        "-6 route add fd00:c::4 encap seg6local action End.DX4 nh4 10.99.0.1 dev n2",
+    ] {
+        bed.node.ip(line);
+    }
+    let (_directory, args) = configured(TENANTS);
+    let _daemon = Daemon::start(&bed.node, &args);
+    bed.becomes("a tenant's headend", "10.80.0.1:9", (0, 5, 0));
+    bed.becomes("a tenant's headend", "[fd80::1]:9", (0, 5, 0));
+    let marker = b"into the tenant";
+    let inside = craft::ipv4("10.7.0.9", "10.70.0.1", marker, |_| {});
+    let packet = craft::ipv6("fd00:2::2", "fd00:c::4", (4, &inside), |_| {});
+    let frame = [&[2, 0, 0, 0, 0, 0x20, 2, 0, 0, 0, 0, 0x21, 0x86, 0xdd][..], &packet].concat();
+    let seen = bed.watch(marker, || packets::send_frames(&bed.side, "t0", std::slice::from_ref(&frame)));
+    assert_eq!(seen.sink.len(), 1, "{:?}", seen.counts());
+    let counters = status(&bed.node)["counters"].as_array().cloned().unwrap_or_default();
+    assert!(counters.iter().any(|counter| counter["name"] == "end_dx4"), "{counters:?}");
+}
+
 /// A daemon that takes over finds tables and rules of the one before, and never mixes them up with its own.
 #[test]
 fn a_successor_keeps_tenants_apart() {

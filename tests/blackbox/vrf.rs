@@ -48,24 +48,28 @@ fn bed() -> Bed {
 
 #[test]
 #[ignore = "needs VRF devices: run in tests/vm"]
-fn the_lab_sends_by_end_dt4() {
+fn the_lab_sends_through_vrfs() {
     needs_root!();
     let table = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&table, "20.0.0.0/8\n2a00::/12\n").unwrap();
-    let lab = format!(
-        "{} -j lab run --busy forward --quick --rounds 1 --frames 200 --only decap-dt4 --table {}",
-        binary_path("trieline"),
-        table.path().display()
-    );
-    // Fewer frames than a queue of the kernel's holds: none overflows on an emulated processor that others keep busy.
-    let planes = |outcome: &Value| -> Vec<String> {
-        let rows = outcome["rows"].as_array().unwrap().iter().filter(|row| row["path"] == "decap-dt4");
-        rows.map(|row| row["plane"].as_str().unwrap().to_owned()).collect()
-    };
-    let outcome = run(&lab).json();
-    assert_eq!(planes(&outcome), ["kernel", "kernel-tc-sink", "xdp"]);
-    for row in outcome["rows"].as_array().unwrap() {
-        assert_eq!((&row["delivered"], &row["frames"]), (&200.into(), &200.into()), "{row}");
+    for (only, paths) in
+        [("decap-dt4", &["decap-dt4"][..]), ("cap-vrf", &["encap-vrf", "decap-vrf", "decap-vrf-dt4"])]
+    {
+        // Fewer frames than a queue of the kernel's holds: none overflows on an emulated processor that others keep busy.
+        let lab = format!(
+            "{} -j lab run --busy forward --quick --rounds 1 --frames 200 --only {only} --table {}",
+            binary_path("trieline"),
+            table.path().display()
+        );
+        let outcome = run(&lab).json();
+        for path in paths {
+            let rows = outcome["rows"].as_array().unwrap().iter().filter(|row| row["path"] == *path);
+            let planes: Vec<_> = rows.map(|row| row["plane"].as_str().unwrap()).collect();
+            assert_eq!(planes, ["kernel", "kernel-tc-sink", "xdp"], "{path}");
+        }
+        for row in outcome["rows"].as_array().unwrap() {
+            assert_eq!((&row["delivered"], &row["frames"]), (&200.into(), &200.into()), "{row}");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rules that hold the tree together and that no compiler checks: who may import whom, plain English, and files that may not be committed.
+//! The rules that hold the tree together and that no compiler checks: who may import whom, and files that may not be committed.
 
 // A failed expectation here is a failed test, also outside of functions marked as such.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
@@ -10,4 +10,3 @@ mod imports;
 mod modules;
 mod tree;
 mod unsafe_sizes;
-mod words;

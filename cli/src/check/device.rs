@@ -81,11 +81,19 @@ pub fn findings(
     instance: &Instance,
 ) -> Vec<Finding> {
     let name = link.name.as_str();
+    if link.is_loopback() {
+        let what = "the loopback: only this node's own packets come by it, and XDP forwards none of them";
+        return vec![Finding::no_go(name, what, "leave it out of `devices`")];
+    }
     let mut findings = Vec::new();
     let speed = looked.speed.map_or_else(|| "speed unknown".into(), |speed| format!("{speed} Mbit/s"));
     let driver = if looked.driver.is_empty() { "unknown" } else { &looked.driver };
     findings.push(Finding::go(name, format!("driver {driver}, MTU {}, {speed}", link.mtu)));
-    if mode == AttachMode::Native {
+    if link.mac.is_none() {
+        let what =
+            "its packets have no Ethernet header (as of tun, ppp, WireGuard): XDP forwards none of them";
+        findings.push(Finding::no_go(name, what, "leave it out of `devices`"));
+    } else if mode == AttachMode::Native {
         findings.push(native(name, link, looked));
     }
     if cuts(link, mode) {
@@ -119,20 +127,37 @@ pub fn findings(
             "it is a port of {} ({}), which takes its packets before they are routed",
             master.name, master.kind
         );
-        let mend = if master.kind == "bond" {
-            format!("--dev {} instead", master.name)
-        } else {
-            format!("ip link set dev {name} nomaster")
-        };
-        findings.push(Finding::no_go(name, what, mend));
+        findings.push(match master.kind.as_str() {
+            "bond" => Finding::no_go(name, what, format!("--dev {} instead", master.name)),
+            "bridge" => {
+                let what = format!("{what}: XDP forwards none of them, and filters alone hold there");
+                let mend = format!("ip link set dev {name} nomaster; or --generic --dev {}", master.name);
+                Finding::no_go(name, what, mend)
+            }
+            _ => Finding::no_go(name, what, format!("ip link set dev {name} nomaster")),
+        });
     }
     for family in rehearsal.not_forwarded(link.ifindex) {
-        let key = if family == "IPv4" { "net.ipv4.ip_forward" } else { "net.ipv6.conf.all.forwarding" };
+        let key = match family {
+            "IPv4" => "net.ipv4.ip_forward".into(),
+            _ if forces_ipv6() => format!("net.ipv6.conf.{}.force_forwarding", name.replace('.', "/")),
+            _ => "net.ipv6.conf.all.forwarding".to_owned(),
+        };
         let what = format!("forwarding of {family} is off; the kernel gets its packets");
         findings.push(Finding::warn(name, what, format!("sysctl -w {key}=1")));
     }
     findings.extend(queues(name, looked));
     findings
+}
+
+/// Whether IPv6 is forwarded by chosen devices only: it is off for all, and a device has `force_forwarding` (Linux 6.17).
+fn forces_ipv6() -> bool {
+    const DEVICES: &str = "/proc/sys/net/ipv6/conf";
+    let is_on =
+        |device: &Path, key: &str| fs::read_to_string(device.join(key)).is_ok_and(|text| text.trim() == "1");
+    let mut devices = fs::read_dir(DEVICES).into_iter().flatten().flatten().map(|entry| entry.path());
+    !is_on(&Path::new(DEVICES).join("all"), "forwarding")
+        && devices.any(|device| is_on(&device, "force_forwarding"))
 }
 
 fn native(name: &str, link: &Link, looked: &Looked) -> Finding {

@@ -97,6 +97,7 @@ impl ReadArgs {
             skip_bad: self.skip_bad,
             truncate: self.truncate,
             key_bits: self.key.bits,
+            ..ReadOptions::default()
         }
     }
 }

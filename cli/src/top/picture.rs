@@ -108,9 +108,13 @@ impl Count {
         let mut sids = BTreeMap::new();
         // Without a daemon, the list of SIDs is not known.
         if matches!(answer, Ok(Ok(_))) {
-            for sid in sid::all(instance, &pinned).unwrap_or_default() {
+            for sid in sid::all(instance).unwrap_or_default() {
                 if let Some(count) = sid.count {
-                    sids.insert(sid.route.dst, (sid.route.behaviour.unwrap_or_default(), count.packets));
+                    let table = sid.route.table.map(|table| format!(" table {table}")).unwrap_or_default();
+                    sids.insert(
+                        sid.route.dst + &table,
+                        (sid.route.behaviour.unwrap_or_default(), count.packets),
+                    );
                 }
             }
         }

@@ -153,6 +153,9 @@ fn words(path: &'static str) -> &'static str {
         "encap-red" => "SRv6 H.Encaps.Red",
         "encap-3" => "SRv6 H.Encaps, 3 segments",
         "end" => "SRv6 End",
+        "decap-vrf" => "tenants, End.DX4",
+        "decap-vrf-dt4" => "tenants, End.DT4",
+        "encap-vrf" => "tenants, H.Encaps",
         other => other,
     }
 }
@@ -166,8 +169,11 @@ mod tests {
     #[test]
     fn the_readme_has_the_rows_of_the_demo() {
         let readme = include_str!("../../../README.md");
-        let (_, list) =
-            readme.split_once("The paths (End.DT4 needs VRF devices in the kernel):\n\n```text\n").unwrap();
+        let (_, list) = readme
+            .split_once(
+                "The paths (End.DT4 and the tenants' need VRF and VLAN devices in the kernel):\n\n```text\n",
+            )
+            .unwrap();
         let (list, _) = list.split_once("```").unwrap();
         let mut listed: Vec<&str> = list
             .lines()

@@ -3,7 +3,7 @@
 use super::error::ImportError;
 use super::format::Format;
 use super::hops::Hops;
-use super::list::PrefixList;
+use super::list::{PrefixList, ReadOptions};
 use super::source::Source;
 use crate::{IpPrefix, Prefix};
 use std::format;
@@ -26,8 +26,8 @@ const TYPES: [&str; 9] = [
 ];
 
 /// Words that follow a destination.
-const ATTRIBUTES: [&str; 10] =
-    ["via", "dev", "nhid", "encap", "proto", "scope", "metric", "src", "table", "onlink"];
+const ATTRIBUTES: [&str; 11] =
+    ["via", "dev", "nhid", "encap", "proto", "scope", "metric", "src", "table", "onlink", "tos"];
 
 /// Words that end an encapsulation.
 const AFTER_ENCAP: [&str; 8] = ["via", "dev", "nhid", "proto", "scope", "metric", "src", "pref"];
@@ -42,14 +42,21 @@ pub(super) fn is_route(line: &str) -> bool {
         || words.len() > 2 && ATTRIBUTES.contains(&words[1])
 }
 
+/// Whether a line is a way of a multipath route.
+pub(super) fn is_hop(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    words.next() == Some("nexthop") && words.next().is_some_and(|word| ATTRIBUTES.contains(&word))
+}
+
 /// Reads `path` (`-` is standard input), packed or not. It has lines as `ip route` or `ip -6 route` prints them, or the `route add …` lines
 /// of `ip -batch`.
 ///
 /// Where every route has an nhid, that is its value. Otherwise distinct next hops (`via 192.0.2.1 dev eth0`, `blackhole`) are numbered 1,
 /// 2, … Either way `names` holds each value's next hop in `ip route`'s words. Of several routes to one prefix the first (the best metric)
-/// counts. A `default` without a next hop is of the family of the route before it.
+/// counts. A `default` without a next hop is of the family of the route before it. Routes with a TOS are counted in `skipped`: they are for some
+/// packets only. Routes of two tables are an error.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?)
+    from(Source::open(path, &ReadOptions::default())?)
 }
 
 /// A route whose `nexthop` lines may still follow.
@@ -62,10 +69,14 @@ struct Route {
 pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
     let mut hops = Hops::default();
     let mut last: Option<Route> = None;
-    let mut v6 = false;
+    let (mut v6, mut skipped, mut is_skipped) = (false, 0, false);
+    let mut table = OneTable::default();
     source.for_each_line(|line| {
         let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
         if words[0] == "nexthop" {
+            if is_skipped {
+                return Ok(());
+            }
             let route = last.as_mut().ok_or("a next hop without a route; expected a line of `ip route`")?;
             if !route.hop.is_empty() {
                 route.hop.push(' ');
@@ -87,6 +98,12 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
         words.drain(..usize::from(kind.is_some()));
         let dst = *words.first().ok_or("no destination; expected a line of `ip route`")?;
         let rest = &words[1..];
+        is_skipped = value_of(rest, "tos").is_some_and(|tos| tos != "0");
+        if is_skipped {
+            skipped += 1;
+            return Ok(());
+        }
+        table.is(value_of(rest, "table").unwrap_or("main"))?;
         let prefix = if dst == "default" {
             v6 = is_default6(rest).unwrap_or(v6);
             if v6 { IpPrefix::V6(Prefix::truncated(0, 0)) } else { IpPrefix::V4(Prefix::truncated(0, 0)) }
@@ -106,7 +123,26 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
     if let Some(route) = last {
         hops.push(route.prefix, route.hop, route.nhid);
     }
-    Ok(hops.finish(Format::IpRoute))
+    let mut list = hops.finish(Format::IpRoute);
+    list.skipped = skipped;
+    Ok(list)
+}
+
+/// The table of routes: those of several ones would make a table that answers as none of them does.
+#[derive(Default)]
+pub(super) struct OneTable(Option<String>);
+
+impl OneTable {
+    /// A route is of this table; an error if another one was of another.
+    pub fn is(&mut self, table: &str) -> Result<(), String> {
+        let first = self.0.get_or_insert_with(|| table.into());
+        if first == table {
+            return Ok(());
+        }
+        Err(format!(
+            "a route of table {table} behind one of table {first}; expected one table: ip route show table {table}"
+        ))
+    }
 }
 
 /// Whether a default route with these attributes is one of IPv6, if they say.
@@ -272,6 +308,14 @@ mod tests {
     }
 
     #[test]
+    fn routes_for_some_packets_only_are_counted() {
+        let text = "10.6.0.0/16 tos 0x10 \n\tnexthop via 192.0.2.8 dev a weight 1\n10.6.0.0/16 via 192.0.2.9 dev a\n";
+        let list = read(file(text).path()).unwrap();
+        assert_eq!((list.prefixes.v4.len(), list.skipped), (1, 1));
+        assert_eq!(list.names.values().collect::<Vec<_>>(), ["via 192.0.2.9 dev a"]);
+    }
+
+    #[test]
     fn a_bad_line_is_named() {
         let error = read(file("10.0.0.0/8 dev a\nRTNETLINK answers: no\n").path()).unwrap_err().to_string();
         assert!(error.contains(":2: \"RTNETLINK answers: no\""), "{error}");
@@ -279,10 +323,17 @@ mod tests {
             ("\tnexthop via 192.0.2.1\n", "without a route"),
             ("route del 10.0.0.0/8\n", "adds no route"),
             ("blackhole\n", "no destination"),
+            (
+                "default via 192.0.2.1 table 100\n10.0.0.0/8 dev a\n",
+                "a route of table main behind one of table 100",
+            ),
             ("10.0.0.0/8 nhid x dev a\n", "expected a number"),
         ] {
             let error = read(file(text).path()).unwrap_err().to_string();
-            assert!(error.contains(":1: ") && error.contains(expected), "{error}");
+            assert!(
+                error.contains(&format!(":{}: ", text.lines().count())) && error.contains(expected),
+                "{error}"
+            );
         }
     }
 }

@@ -3,7 +3,9 @@
 use super::error::ImportError;
 use super::format::Format;
 use super::hops::Hops;
-use super::list::PrefixList;
+use super::iproute::OneTable;
+use super::list::{PrefixList, Prefixes, ReadOptions};
+use super::set::Elements;
 use super::source::{Source, failed};
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, Prefix};
@@ -19,26 +21,40 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 
 /// An example of an element, for messages.
+const EXAMPLE: &str = r#"{"dst": "192.0.2.0/24", "value": 7}"#;
 const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a prefix as a string"#;
 
-/// Reads `path` (`-` is standard input), packed or not: an array of objects or of prefixes as strings. Unknown keys are passed over.
+/// Reads `path` (`-` is standard input), packed or not: an array of objects or of prefixes as strings, or one object a line. Unknown keys are
+/// passed over.
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `dst` | the prefix, or an address |
+/// | `dst` or `cidr` | the prefix, or an address |
 /// | `value` | 1 to 2^31-1; may be missing |
 /// | `name` | what the value stands for; may be missing |
 ///
 /// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`.
-/// They get values as in [`super::iproute::read`].
+/// They get values as in [`super::iproute::read`], of one table.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?)
+    from(Source::open(path, &ReadOptions::default())?, false)
 }
 
-pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
+/// Reads a list as [`read`] does. With `set`, only prefixes count, and they may have the notations of [`super::set`].
+pub(super) fn from(source: Source, set: bool) -> Result<PrefixList, ImportError> {
     let path = source.path().to_path_buf();
+    let first = source.head().trim_ascii_start();
+    let is_array = first.starts_with(b"[");
+    let is_nft = set && first.strip_prefix(b"{").is_some_and(|rest| rest.trim_ascii_start().starts_with(NFT));
+    let mut list = List { set, ..List::default() };
     let mut input = serde_json::Deserializer::from_reader(source.reader());
-    let read = input.deserialize_seq(List).and_then(|list| input.end().map(|()| list));
+    let read = if is_array {
+        input.deserialize_seq(&mut list).and_then(|()| input.end())
+    } else if is_nft {
+        list.line = 1;
+        Nftables::deserialize(&mut input).and_then(|nft| nft.add_to(&mut list)).and_then(|()| input.end())
+    } else {
+        list.lines(input)
+    };
     read.map_err(|error| match error.classify() {
         serde_json::error::Category::Io => failed(&path, error.into()),
         _ => {
@@ -48,10 +64,69 @@ pub(super) fn from(source: Source) -> Result<PrefixList, ImportError> {
             let more = if what.contains("expected") { String::new() } else { format!("; {EXPECTED}") };
             ImportError::Json {
                 path,
-                line: error.line(),
-                column: error.column(),
+                // Of a value that was read whole the parser does not know the place.
+                line: if error.line() > 0 { error.line() } else { list.line },
+                column: error.column().max(1),
                 what: super::source::shortened(&format!("{what}{more}"), 200, 100),
             }
+        }
+    })?;
+    Ok(list.finish())
+}
+
+/// The first key of what `nft -j list` prints.
+const NFT: &[u8] = b"\"nftables\"";
+
+/// What `nft -j list set` prints.
+#[derive(Deserialize)]
+struct Nftables {
+    nftables: Vec<NftObject>,
+}
+
+/// A set among other objects.
+#[derive(Deserialize)]
+struct NftObject {
+    set: Option<NftSet>,
+}
+
+#[derive(Deserialize)]
+struct NftSet {
+    #[serde(default)]
+    elem: Vec<serde_json::Value>,
+}
+
+impl Nftables {
+    fn add_to(self, list: &mut List) -> Result<(), serde_json::Error> {
+        let sets = self.nftables.into_iter().filter_map(|object| object.set);
+        for element in sets.flat_map(|set| set.elem) {
+            let text = element_of_nft(&element);
+            let text = text.ok_or_else(|| {
+                format!("the element {element}; expected an address, a prefix or a range of addresses")
+            });
+            text.and_then(|text| list.elements().element(&text)).map_err(serde_json::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// An element in the words of a list.
+fn element_of_nft(element: &serde_json::Value) -> Option<String> {
+    let text = |value: &serde_json::Value| value.as_str().map(String::from);
+    if let Some(address) = text(element) {
+        return Some(address);
+    }
+    let prefix = &element["prefix"];
+    if let (Some(address), Some(length)) = (text(&prefix["addr"]), prefix["len"].as_u64()) {
+        return Some(format!("{address}/{length}"));
+    }
+    if let (Some(first), Some(last)) = (text(&element["range"][0]), text(&element["range"][1])) {
+        return Some(format!("{first}-{last}"));
+    }
+    // With a timeout or a comment; not nested again.
+    Some(&element["elem"]["val"]).filter(|value| !value.is_null()).and_then(|value| {
+        match value["elem"].is_null() {
+            true => element_of_nft(value),
+            false => None,
         }
     })
 }
@@ -86,6 +161,7 @@ impl<'de> Visitor<'de> for ElementVisitor {
 /// The keys of `ip -j route` that say where to, and those of a plain list.
 #[derive(Deserialize, Default)]
 struct Route {
+    #[serde(alias = "cidr")]
     dst: Option<String>,
     value: Option<serde_json::Value>,
     name: Option<String>,
@@ -103,6 +179,8 @@ struct Route {
     action: Option<String>,
     nh4: Option<String>,
     nh6: Option<String>,
+    table: Option<serde_json::Value>,
+    tos: Option<serde_json::Value>,
 }
 
 /// One way of a route.
@@ -183,62 +261,137 @@ impl Route {
     }
 }
 
-struct List;
+/// A list as it is read, element by element.
+#[derive(Default)]
+struct List {
+    /// Only prefixes count.
+    set: bool,
+    prefixes: Prefixes<Option<u32>>,
+    names: BTreeMap<u32, String>,
+    hops: Hops,
+    table: OneTable,
+    values: usize,
+    routes: usize,
+    skipped: u64,
+    truncated: u64,
+    /// Whether the prefix before was one of IPv6.
+    v6: bool,
+    /// The line of the current element, where each has one of its own.
+    line: usize,
+}
 
-impl<'de> Visitor<'de> for List {
-    type Value = PrefixList;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(r#"an array such as [{"dst": "192.0.2.0/24", "value": 7}]"#)
+impl List {
+    fn elements(&mut self) -> Elements<'_> {
+        Elements { to: &mut self.prefixes, truncate: false, truncated: &mut self.truncated }
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut elements: S) -> Result<PrefixList, S::Error> {
-        let mut list = PrefixList::new(Format::Json);
-        let mut hops = Hops::default();
-        let (mut values, mut routes, mut v6) = (0usize, 0usize, false);
-        while let Some(Element(route)) = elements.next_element()? {
-            let Some(dst) = &route.dst else {
-                return Err(S::Error::custom(format!("an object without dst; {EXPECTED}")));
-            };
-            let prefix = if dst == "default" {
-                v6 = route.is_default6().unwrap_or(v6);
-                if v6 { IpPrefix::V6(Prefix::truncated(0, 0)) } else { IpPrefix::V4(Prefix::truncated(0, 0)) }
-            } else {
-                dst.parse().map_err(|error| S::Error::custom(format!("dst: {error}; {EXPECTED}")))?
-            };
-            v6 = matches!(prefix, IpPrefix::V6(_));
-            let value = match &route.value {
-                None | Some(serde_json::Value::Null) => None,
-                Some(value) => {
-                    let number = value.as_u64().and_then(|value| u32::try_from(value).ok());
-                    let number = number.filter(|value| (1..=VALUE_MAX).contains(value));
-                    Some(number.ok_or_else(|| {
-                        S::Error::custom(format!(
-                            "{dst}: invalid value {value}: expected a number from 1 to {VALUE_MAX}"
-                        ))
-                    })?)
-                }
-            };
-            if let (Some(value), Some(name)) = (value, &route.name) {
-                list.names.insert(value, name.clone());
+    /// One object a line.
+    fn lines<'de>(
+        &mut self,
+        input: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+    ) -> serde_json::Result<()> {
+        for element in input.into_iter::<Element>() {
+            self.line += 1;
+            let Element(route) = element?;
+            // Spamhaus ends its lists so.
+            if route.dst.is_none() && route.kind.as_deref() == Some("metadata") {
+                continue;
             }
-            values += usize::from(value.is_some());
-            if value.is_none() && values == 0 {
-                let hop = route.hop();
-                routes += usize::from(!hop.is_empty());
-                hops.push(prefix, hop, route.nhid);
-            }
-            list.prefixes.push(prefix, value);
+            self.add(route).map_err(serde_json::Error::custom)?;
         }
-        // A mere list of prefixes has neither; routes among values are prefixes without one.
-        Ok(if values == 0 && routes > 0 { hops.finish(Format::Json) } else { list })
+        Ok(())
+    }
+
+    /// Adds an element; the error says what is wrong and what was expected.
+    fn add(&mut self, route: Route) -> Result<(), String> {
+        let Some(dst) = &route.dst else {
+            return Err(format!(
+                "an object without dst; expected an array such as [{EXAMPLE}], or one such object a line"
+            ));
+        };
+        if self.set {
+            return self.elements().element(dst);
+        }
+        if route.tos.as_ref().is_some_and(|tos| tos.as_str() != Some("0") && tos.as_u64() != Some(0)) {
+            self.skipped += 1;
+            return Ok(());
+        }
+        let prefix = if dst == "default" {
+            self.v6 = route.is_default6().unwrap_or(self.v6);
+            if self.v6 {
+                IpPrefix::V6(Prefix::truncated(0, 0))
+            } else {
+                IpPrefix::V4(Prefix::truncated(0, 0))
+            }
+        } else {
+            dst.parse().map_err(|error| format!("dst: {error}; {EXPECTED}"))?
+        };
+        self.v6 = matches!(prefix, IpPrefix::V6(_));
+        let value = route.value.as_ref().filter(|value| !value.is_null());
+        let value = value.map(|value| {
+            let number = value.as_u64().and_then(|value| u32::try_from(value).ok());
+            let number = number.filter(|value| (1..=VALUE_MAX).contains(value));
+            number.ok_or_else(|| {
+                format!("{dst}: invalid value {value}: expected a number from 1 to {VALUE_MAX}")
+            })
+        });
+        let value = value.transpose()?;
+        if let (Some(value), Some(name)) = (value, &route.name) {
+            let first = self.names.entry(value).or_insert_with(|| name.clone());
+            if first != name {
+                return Err(format!(
+                    "{dst}: the value {value} has the name {name:?}, and {first:?} before; expected one name"
+                ));
+            }
+        }
+        self.values += usize::from(value.is_some());
+        if value.is_none() && self.values == 0 {
+            let hop = route.hop();
+            if !hop.is_empty() {
+                self.routes += 1;
+                let table = route
+                    .table
+                    .as_ref()
+                    .map(|table| table.as_str().map_or_else(|| table.to_string(), String::from));
+                self.table.is(table.as_deref().unwrap_or("main"))?;
+            }
+            self.hops.push(prefix, hop, route.nhid);
+        }
+        self.prefixes.push(prefix, value);
+        Ok(())
+    }
+
+    /// All of it. A mere list of prefixes has neither values nor next hops; routes among values are prefixes without one.
+    fn finish(self) -> PrefixList {
+        let Self { prefixes, names, skipped, truncated, .. } = self;
+        if self.values == 0 && self.routes > 0 {
+            return PrefixList { skipped, ..self.hops.finish(Format::Json) };
+        }
+        PrefixList { prefixes, names, skipped, truncated, ..PrefixList::new(Format::Json) }
+    }
+}
+
+impl<'de> Visitor<'de> for &mut List {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array such as [{EXAMPLE}]")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut elements: S) -> Result<(), S::Error> {
+        while let Some(Element(route)) = elements.next_element()? {
+            self.add(route).map_err(S::Error::custom)?;
+        }
+        Ok(())
     }
 }
 
 impl<'de> Deserialize<'de> for PrefixList {
     /// As [`read`].
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_seq(List)
+        let mut list = List::default();
+        from.deserialize_seq(&mut list)?;
+        Ok(list.finish())
     }
 }
 
@@ -356,7 +509,8 @@ mod tests {
     #[test]
     fn errors_name_place_value_and_expectation() {
         for (text, place, error_text) in [
-            ("{\"dst\": 1}", ":1:", "an array such as"),
+            ("{\"prefixes\": []}", ":1:", "an array such as"),
+            ("7", ":1:", "an object such as"),
             (
                 "[{\"dst\": \"10.0.0.0/8\", \"value\": 7},\n {\"dst\": \"10.0.0.0/33\"}]",
                 ":2:",
@@ -374,6 +528,16 @@ mod tests {
             ("[{\"dst\": 7}]", ":1:", "integer `7`, expected a string"),
             ("[\"10.0.0.0/8\"", ":1:", "EOF"),
             ("[] x", ":1:", "trailing characters"),
+            (
+                "[{\"dst\": \"10.0.0.0/8\", \"value\": 1, \"name\": \"US\"}, {\"dst\": \"11.0.0.0/8\", \"value\": 1, \"name\": \"DE\"}]",
+                ":1:",
+                "the name \"DE\", and \"US\" before",
+            ),
+            (
+                "[{\"dst\": \"10.0.0.0/8\", \"dev\": \"a\", \"table\": \"100\"}, {\"dst\": \"10.0.0.0/8\", \"dev\": \"b\"}]",
+                ":1:",
+                "a route of table main behind one of table 100",
+            ),
             ("[7]", ":1:", "integer `7`, expected an object such as"),
         ] {
             let error = parsed(text).unwrap_err();

@@ -96,10 +96,26 @@ pub struct ReadOptions {
     pub mrt_value: MrtValue,
     /// The peer whose routes of an MRT dump are taken; `None`: of each prefix the first entry.
     pub mrt_peer: Option<IpAddr>,
+    /// Only the prefixes count, and no value stands beside one: a list for a filter. Its lines may have the notations of published lists (ranges,
+    /// netmasks, DShield, `ipset save`, `nft list`).
+    pub set: bool,
+    /// The path must be a regular file: a pipe or a device may have no end.
+    pub regular: bool,
+    /// The most bytes, unpacked, that are read; `None`: 4 GiB.
+    pub limit: Option<u64>,
     /// Text only: lines that are wrong are passed over and counted, instead of being an error.
     pub skip_bad: bool,
     /// Text only: host bits behind the prefix length are cleared, instead of being an error.
     pub truncate: bool,
     /// Text only: its lines have keys of this width, in hexadecimal digits, instead of addresses.
     pub key_bits: Option<u16>,
+}
+
+impl ReadOptions {
+    /// The option that a format has no use for, if one is set: what an option does not do is said.
+    pub(super) fn ignored(&self, format: Format) -> Option<&'static str> {
+        let of_text = [(self.skip_bad, "skip_bad"), (self.truncate, "truncate")];
+        let of_text = of_text.into_iter().find(|(is_set, _)| *is_set).map(|(_, name)| name);
+        of_text.filter(|_| format != Format::Text)
+    }
 }

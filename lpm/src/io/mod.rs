@@ -13,6 +13,7 @@ mod keys;
 mod list;
 #[cfg(feature = "mrt")]
 pub mod mrt;
+mod set;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shared;
 mod sink;
@@ -33,19 +34,40 @@ use std::string::String;
 
 /// Reads `path` (`-` is standard input), packed by gzip (with feature `mrt` also bzip2) or not. O(file).
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
-    let source = Source::open(path)?;
+    let source = Source::open(path, options)?;
     let is_blank = source.is_blank();
     let mut list = parse(source, options)?;
     list.is_blank = is_blank;
     Ok(list)
 }
 
+impl PrefixList {
+    /// Itself; an error if the file has not one byte. A list that is to be empty has a comment.
+    pub fn not_blank(self, path: &Path) -> Result<Self, ImportError> {
+        if !self.is_blank {
+            return Ok(self);
+        }
+        let what = "the file has 0 bytes, as a download leaves that failed; expected prefixes, or a comment in a list that is empty";
+        Err(ImportError::Whole { path: path.into(), what: what.into() })
+    }
+}
+
 fn parse(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportError> {
-    match options.format.unwrap_or_else(|| detect(source.head())) {
+    let format = options.format.unwrap_or_else(|| detect(source.head()));
+    if let Some(ignored) = options.ignored(format) {
+        return Err(ImportError::Whole {
+            path: source.path().into(),
+            what: std::format!(
+                "looks like {}, for which {ignored} means nothing; expected text",
+                format.description()
+            ),
+        });
+    }
+    match format {
         Format::Text => text::from(source, options),
         Format::IpRoute => iproute::from(source),
         #[cfg(feature = "json")]
-        Format::Json => json::from(source),
+        Format::Json => json::from(source, options.set),
         #[cfg(feature = "mrt")]
         Format::Mrt => mrt::from(source, options),
         #[cfg(feature = "snapshot")]
@@ -98,8 +120,11 @@ pub fn detect(head: &[u8]) -> Format {
     }
     let text = String::from_utf8_lossy(head);
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    match lines.into_iter().find(|line| !line.is_empty()) {
-        Some(line) if iproute::is_route(line) => Format::IpRoute,
+    let mut lines = lines.filter(|line| !line.is_empty());
+    match (lines.next(), lines.next()) {
+        (Some(line), _) if iproute::is_route(line) => Format::IpRoute,
+        // A multipath route has its next hops in lines of their own.
+        (_, Some(line)) if iproute::is_hop(line) => Format::IpRoute,
         _ => Format::Text,
     }
 }
@@ -122,6 +147,8 @@ mod tests {
             ("blackhole 10.0.0.0/8\n", Format::IpRoute),
             ("# saved\nroute replace 10.0.0.0/8 nhid 7\n", Format::IpRoute),
             ("203.0.113.0/24 proto static\n\tnexthop via 192.0.2.1", Format::IpRoute),
+            ("203.0.113.0/24 \n\tnexthop via 192.0.2.1 dev eth0", Format::IpRoute),
+            ("203.0.113.0/24 tos 0x10 via 192.0.2.1 dev eth0", Format::IpRoute),
             ("\n [{\"dst\":\"10.0.0.0/8\"}]", Format::Json),
             ("TRIL\u{1}", Format::Snapshot),
             ("\u{5f}\u{6e}\u{6a}\u{6a}\0\u{d}\0\u{1}", Format::Mrt),

@@ -26,7 +26,7 @@ use std::vec::Vec;
 /// of the values: next hops (`192.0.2.1`) or origins (`AS64500`), numbered 1, 2, … as they appear. O(file); entries of all peers are
 /// parsed. A router's own routes, without either, are `no-next-hop` and `no-origin`.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?, options)
+    from(Source::open(path, options)?, options)
 }
 
 pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportError> {

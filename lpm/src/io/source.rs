@@ -1,6 +1,7 @@
 //! Where an importer's bytes come from: a file or standard input, unpacked, its beginning looked at before it is read.
 
 use super::error::ImportError;
+use super::list::ReadOptions;
 use std::boxed::Box;
 use std::format;
 use std::fs::File;
@@ -14,8 +15,8 @@ const HEAD: u64 = 1 << 16;
 const BUFFER: usize = 1 << 16;
 /// The longest line of a text, bytes: a packed file of a few KiB can hold one that fills the memory.
 const LINE: u64 = 16 << 20;
-/// The most text that is read, unpacked.
-const TEXT: u64 = 4 << 30;
+/// The most that is read, unpacked, if the caller names no limit.
+const MOST: u64 = 4 << 30;
 
 /// A file's content, unpacked if it was packed.
 pub(super) struct Source {
@@ -28,11 +29,31 @@ pub(super) struct Source {
 /// The mark that programs on Windows put in front of UTF-8 text.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
+/// The characters that begin a comment, which ends with its line.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comments {
+    /// `#` and `;`.
+    #[default]
+    Any,
+    /// Nothing: the format has comments of its own.
+    None,
+}
+
+impl Comments {
+    /// The line without its comment, which may be in any encoding.
+    fn cut(self, line: &[u8]) -> &[u8] {
+        let begins = |byte: &u8| self == Self::Any && matches!(byte, b'#' | b';');
+        &line[..line.iter().position(begins).unwrap_or(line.len())]
+    }
+}
+
 /// How lines that are wrong are taken.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// They are passed over instead of being an error.
     pub skip_bad: bool,
+    /// The characters that begin a comment in this format.
+    pub comments: Comments,
     /// How many were.
     pub bad: u64,
     /// The error of the first one.
@@ -41,8 +62,13 @@ pub(super) struct Lines {
 
 impl Source {
     /// Opens `path` (`-` is standard input). gzip, and bzip2 with feature `mrt`, are recognised by their first bytes.
-    pub fn open(path: &Path) -> Result<Self, ImportError> {
+    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, ImportError> {
         let failed = |source| failed(path, source);
+        // Before it is opened: to open a pipe blocks until somebody writes.
+        if options.regular && !std::fs::metadata(path).map_err(failed)?.is_file() {
+            let what = "not a regular file; expected one, which has an end".into();
+            return Err(ImportError::Whole { path: path.into(), what });
+        }
         let file: Box<dyn Read> = if path.as_os_str() == "-" {
             Box::new(std::io::stdin())
         } else {
@@ -69,7 +95,9 @@ impl Source {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => return Err(unpack_first(path, "zstd")),
             _ => Box::new(packed),
         };
-        let (mut head, rest) = begin(unpacked, HEAD).map_err(failed)?;
+        let limit = options.limit.unwrap_or(MOST);
+        let (mut head, rest) =
+            begin(Box::new(Limited { rest: unpacked, limit, left: limit }), HEAD).map_err(failed)?;
         if head.starts_with(BOM) {
             head.drain(..BOM.len());
         }
@@ -96,7 +124,7 @@ impl Source {
         Cursor::new(self.head).chain(self.rest)
     }
 
-    /// Calls `each` with every line that is not blank or a comment (`#` to the line's end). Its error is what is wrong with the
+    /// Calls `each` with every line that is not blank or a comment. Its error is what is wrong with the
     /// line and what was expected.
     pub fn for_each_line(self, each: impl FnMut(&str) -> Result<(), String>) -> Result<(), ImportError> {
         self.lines(&mut Lines::default(), each)
@@ -111,11 +139,9 @@ impl Source {
         let path = self.path.clone();
         let mut lines = self.reader();
         let mut text = Vec::new();
-        let mut left = TEXT;
         for line in 1.. {
             text.clear();
-            let most = left.min(LINE);
-            let mut limited = (&mut lines).take(most + 1);
+            let mut limited = (&mut lines).take(LINE + 1);
             let read = limited.read_until(b'\n', &mut text).map_err(|source| failed(&path, source))? as u64;
             if read == 0 {
                 break;
@@ -127,15 +153,14 @@ impl Source {
                 // It quotes a word of the line, then the expected text.
                 what: shortened(&what, 100, 100),
             };
-            if read > most {
-                return Err(bad(match most == LINE {
-                    true => format!("a line of more than {} MiB; expected one prefix a line", LINE >> 20),
-                    false => format!("more than {} GiB of text, unpacked; expected less", TEXT >> 30),
-                }));
+            if read > LINE {
+                return Err(bad(format!(
+                    "a line of more than {} MiB; expected one prefix a line",
+                    LINE >> 20
+                )));
             }
-            left -= read;
-            let content = std::str::from_utf8(&text).map_err(|_| format!("not UTF-8 text; expected {KINDS}"));
-            let content = content.map(|content| content.split('#').next().unwrap_or_default().trim());
+            let content = std::str::from_utf8(taken.comments.cut(&text));
+            let content = content.map_err(|_| format!("not UTF-8 text; expected {KINDS}")).map(str::trim);
             match content.and_then(|content| if content.is_empty() { Ok(()) } else { each(content) }) {
                 Ok(()) => {}
                 Err(what) if taken.skip_bad => {
@@ -160,6 +185,41 @@ const KINDS: &str = if cfg!(feature = "mrt") {
 fn unpack_first(path: &Path, by: &str) -> ImportError {
     let what = format!("packed by {by}; unpack it first ({by} -dc FILE | … -): expected {KINDS}");
     ImportError::Whole { path: path.into(), what }
+}
+
+/// An input that ends with an error behind so many bytes: a packed file of a few MiB can hold gigabytes.
+struct Limited<R> {
+    rest: R,
+    limit: u64,
+    left: u64,
+}
+
+impl<R: BufRead> Read for Limited<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.fill_buf()?;
+        let count = bytes.len().min(into.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Limited<R> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        let (left, limit) = (self.left, self.limit);
+        let bytes = self.rest.fill_buf()?;
+        if left == 0 && !bytes.is_empty() {
+            let what = format!("more than {} MiB, unpacked; expected less", limit >> 20);
+            return Err(std::io::Error::new(ErrorKind::FileTooLarge, what));
+        }
+        let most = usize::try_from(left).unwrap_or(usize::MAX);
+        Ok(&bytes[..bytes.len().min(most)])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.left -= count as u64;
+        self.rest.consume(count);
+    }
 }
 
 /// Reads up to `count` bytes.
@@ -243,6 +303,26 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"\xef\xbb\xbf10.9.0.0/16 7\r\n").unwrap();
         assert_eq!(text::read(file.path()).unwrap().prefixes.v4.len(), 1);
+    }
+
+    #[test]
+    fn a_limit_counts_unpacked_bytes() {
+        let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        for _ in 0..300_000 {
+            zip.write_all(b"10.0.0.0/8\n").unwrap();
+        }
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&zip.finish().unwrap()).unwrap();
+        let with = |limit| {
+            let options = ReadOptions { limit: Some(limit), regular: true, ..ReadOptions::default() };
+            crate::io::read(file.path(), &options)
+        };
+        assert_eq!(with(4 << 20).unwrap().prefixes.len(), 300_000);
+        let error = with(3 << 20).unwrap_err().to_string();
+        assert!(error.contains("more than 3 MiB, unpacked"), "{error}");
+        let options = ReadOptions { regular: true, ..ReadOptions::default() };
+        let error = crate::io::read(Path::new("/dev/zero"), &options).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero: not a regular file"), "{error}");
     }
 
     #[test]

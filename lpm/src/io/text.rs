@@ -4,7 +4,8 @@ use super::error::ImportError;
 use super::format::Format;
 use super::keys::KeyPrefix;
 use super::list::{PrefixList, ReadOptions};
-use super::source::{Lines, Source};
+use super::set::{Elements, Nft, is_nft};
+use super::source::{Comments, Lines, Source};
 use crate::image::layout::VALUE_MAX;
 use crate::{IpPrefix, PrefixError};
 use std::collections::{BTreeMap, HashMap};
@@ -16,9 +17,10 @@ use std::string::String;
 use std::vec::Vec;
 
 /// Reads `path` (`-` is standard input), packed or not. A line is an address or a prefix, then optionally a value from 1 to 2^31-1
-/// or a word; `#` begins a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
+/// or a word; `#` and `;` begin a comment. Words get the values 1, 2, ... in the order they appear; numbers and words do not mix.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
-    from(Source::open(path)?, &ReadOptions::default())
+    let options = ReadOptions::default();
+    from(Source::open(path, &options)?, &options)
 }
 
 /// A prefix of an address. `alone`: nothing else stands in the line, which the error quotes.
@@ -38,45 +40,87 @@ fn prefix(text: &str, alone: bool, truncate: bool, cut: &mut u64) -> Result<IpPr
     }
 }
 
-/// As [`read`]; with `key_bits`, lines begin with prefixes of keys of that width instead of addresses.
+/// As [`read`], with its options.
 pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, ImportError> {
-    let key_bits = options.key_bits;
+    let path = source.path().to_path_buf();
     let mut taken = Lines { skip_bad: options.skip_bad, ..Lines::default() };
-    let mut cut = 0;
     let mut list = PrefixList::new(Format::Text);
-    let mut values: HashMap<String, u32> = HashMap::new();
+    match options.set {
+        true => set(source, options, &mut taken, &mut list)?,
+        false => table(source, options, &mut taken, &mut list)?,
+    }
+    (list.bad, list.first_bad) = (taken.bad, taken.first);
+    match &list.first_bad {
+        // An error page, or a format of another kind.
+        Some(first) if list.prefixes.is_empty() && list.keys.is_empty() => Err(ImportError::Whole {
+            path,
+            what: format!("{} bad lines and no good one, the first: {first}", list.bad),
+        }),
+        _ => Ok(list),
+    }
+}
+
+/// The prefixes of a published list.
+fn set(
+    source: Source,
+    options: &ReadOptions,
+    taken: &mut Lines,
+    list: &mut PrefixList,
+) -> Result<(), ImportError> {
+    let mut elements =
+        Elements { to: &mut list.prefixes, truncate: options.truncate, truncated: &mut list.truncated };
+    if is_nft(source.head()) {
+        let mut nft = Nft::default();
+        taken.comments = Comments::None;
+        return source.lines(taken, |line| nft.line(line, &mut elements));
+    }
+    source.lines(taken, |line| elements.line(line))
+}
+
+/// The second column of a line.
+enum Value<'a> {
+    Number(u32),
+    Word(&'a str),
+}
+
+/// Prefixes with values; with `key_bits`, lines begin with prefixes of keys of that width instead of addresses.
+fn table(
+    source: Source,
+    options: &ReadOptions,
+    taken: &mut Lines,
+    list: &mut PrefixList,
+) -> Result<(), ImportError> {
+    let key_bits = options.key_bits;
+    let mut words: HashMap<String, u32> = HashMap::new();
     let mut numbers = false;
-    source.lines(&mut taken, |line| {
+    source.lines(taken, |line| {
         let mut columns = line.split_ascii_whitespace();
         let first = columns.next().unwrap_or_default();
+        let mut cut = 0;
         let (mut address, mut key) = (None, None);
         match key_bits {
             None => address = Some(prefix(first, first == line, options.truncate, &mut cut)?),
             Some(bits) => key = Some((bits, KeyPrefix::of_width(first, bits)?)),
         }
-        let value = match columns.next() {
-            None => None,
-            Some(column) => match column.parse::<u32>() {
-                Ok(value) if (1..=VALUE_MAX).contains(&value) && values.is_empty() => {
-                    numbers = true;
-                    Some(value)
-                }
-                Err(_) if !numbers && is_word(column) => {
-                    let next = values.len() as u32 + 1;
-                    Some(*values.entry(column.into()).or_insert_with(|| {
-                        list.names.insert(next, column.into());
-                        next
-                    }))
-                }
-                Err(_) | Ok(0 | 0x8000_0000..) => {
-                    return Err(format!("invalid value {column:?}: expected a number from 1 to {VALUE_MAX}"));
-                }
-                Ok(_) => return Err(format!("the number {column} among lines whose values are words")),
-            },
-        };
+        let value = columns.next().map(|column| value(column, numbers, !words.is_empty())).transpose()?;
         if let Some(more) = columns.next() {
             return Err(format!("{more:?} after the value; expected PREFIX [VALUE]"));
         }
+        // The line is good: only now may it change what others mean.
+        let value = value.map(|value| match value {
+            Value::Number(number) => {
+                numbers = true;
+                number
+            }
+            Value::Word(word) => {
+                let next = words.len() as u32 + 1;
+                *words.entry(word.into()).or_insert_with(|| {
+                    list.names.insert(next, word.into());
+                    next
+                })
+            }
+        });
+        list.truncated += cut;
         if let Some(prefix) = address {
             list.prefixes.push(prefix, value);
         }
@@ -84,9 +128,29 @@ pub(super) fn from(source: Source, options: &ReadOptions) -> Result<PrefixList, 
             list.keys.entry(bits).or_default().push((prefix, value));
         }
         Ok(())
-    })?;
-    (list.bad, list.first_bad, list.truncated) = (taken.bad, taken.first, cut);
-    Ok(list)
+    })
+}
+
+/// Reads a second column, where lines before have had numbers, or words.
+fn value(column: &str, numbers: bool, words: bool) -> Result<Value<'_>, String> {
+    match column.parse::<u32>() {
+        Ok(value) if (1..=VALUE_MAX).contains(&value) && !words => Ok(Value::Number(value)),
+        Err(_) if is_part_of_a_prefix(column) => Err(format!(
+            "{column:?} is part of an address, a prefix or a range; expected one prefix a line, and a value behind it"
+        )),
+        Err(_) if !numbers && is_word(column) => Ok(Value::Word(column)),
+        Err(_) | Ok(0 | 0x8000_0000..) => {
+            Err(format!("invalid value {column:?}: expected a number from 1 to {VALUE_MAX}, or a word"))
+        }
+        Ok(_) => Err(format!("the number {column} among lines whose values are words")),
+    }
+}
+
+/// Whether a column is an address, a prefix, a length or the half of a range: then the first column is not all of the line's prefix.
+fn is_part_of_a_prefix(column: &str) -> bool {
+    let address = column.strip_prefix('-').unwrap_or(column);
+    let is_prefix = matches!(address.parse::<IpPrefix>(), Ok(_) | Err(PrefixError::HostBits { .. }));
+    column.starts_with('/') || column == "-" || is_prefix
 }
 
 /// Whether `text` can stand as a word in the second column.
@@ -94,7 +158,8 @@ fn is_word(text: &str) -> bool {
     let begins = |c: char| c.is_ascii_digit() || c == '-' || c == '+';
     !text.is_empty()
         && !text.starts_with(begins)
-        && !text.contains(|c: char| c.is_ascii_whitespace() || c == '#')
+        && !text.contains(|c: char| c.is_ascii_whitespace() || c == '#' || c == ';')
+        && !is_part_of_a_prefix(text)
 }
 
 /// Writes prefixes as [`read`] reads them. Where each value has a name of one word, the words stand in the second column (and may
@@ -134,7 +199,7 @@ mod tests {
 
     #[test]
     fn values_labels_comments_and_gzip() {
-        let text = b"# list\n10.0.0.0/8 7\n\n2001:db8::/32\n192.0.2.1 9 # host\n";
+        let text = b"# list\n; by R\xe9mi\n10.0.0.0/8 7\n\n2001:db8::/32 ; SBL1\n192.0.2.1 9 # host\n";
         let plain = read(file(text).path()).unwrap();
         assert_eq!(plain.prefixes.v4[1].0.to_string(), "192.0.2.1/32");
         assert_eq!(plain.prefixes.v4.iter().map(|e| e.1).collect::<Vec<_>>(), [Some(7), Some(9)]);
@@ -180,6 +245,9 @@ mod tests {
             ("10.0.0.0/8 2147483648\n", 1, "invalid value"),
             ("10.0.0.0/8 -5\n", 1, "invalid value"),
             ("10.0.0.0/8 4 5\n", 1, "after the value"),
+            ("2001:db8::/32 fd00::/8\n", 1, "\"fd00::/8\" is part of"),
+            ("192.0.2.0 /24\n", 1, "\"/24\" is part of"),
+            ("fc00:: fdff::1\n", 1, "part of an address"),
             ("10.0.0.0/8 de\n11.0.0.0/8 4\n", 2, "among lines whose values are words"),
             ("10.0.0.0/8 4\n11.0.0.0/8 de\n", 2, "invalid value"),
         ] {
@@ -198,6 +266,12 @@ mod tests {
         assert!(list.first_bad.unwrap().contains(":2: \"hello\": not a prefix"));
         let list = lenient(&ReadOptions { truncate: true, ..options });
         assert_eq!((list.prefixes.v4.len(), list.bad, list.truncated), (2, 2, 1));
+        // A line that is passed over changes no other one.
+        let leak = |content: &[u8]| super::super::read(file(content).path(), &options).unwrap();
+        let list = leak(b"1.0.0.0/8 us extra\n2.0.0.0/8\n");
+        assert_eq!((list.names.len(), list.prefixes.v4[0].1), (0, None));
+        let list = leak(b"1.0.0.0/8 5 extra\n2.0.0.0/8 us\n3.0.0.0/8 de\n");
+        assert_eq!((list.bad, list.names.len()), (1, 2));
         assert!(read(file(b"\xff\xfe\n").path()).unwrap_err().to_string().contains("not UTF-8"));
         assert!(read(Path::new("/no/such/file")).unwrap_err().to_string().contains("/no/such/file"));
     }

@@ -17,7 +17,8 @@
  *   program = "/sys/fs/bpf/my_sid_hook"       # bpftool prog load my_sid_hook.o /sys/fs/bpf/my_sid_hook
  *
  * The program is an XDP program of its own, loaded and pinned by its author. Its section is "xdp.frags" (or
- * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too.
+ * another with BPF_F_XDP_HAS_FRAGS), as frames of several buffers come to it too. In generic mode they do
+ * not, and its section is "xdp".
  *
  * ARGUMENT. The frame as it came in, from its Ethernet header on, with up to four tags (802.1Q, 802.1ad).
  * trieline has checked that behind the Ethernet header and the tags stands a whole IPv6 header, in the

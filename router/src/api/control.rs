@@ -25,7 +25,7 @@ pub enum Request {
     },
     /// Filters and what they counted: one line, a list of [`crate::filter::FilterStatus`].
     Filters,
-    /// Packets of SRv6 endpoints: one line, a list of [`CountedSid`].
+    /// SRv6 endpoints of all tables with their packets: one line, a list of [`crate::api::route::SidStatus`] without hooks.
     Sids,
     /// SID hooks: one line, a list of [`crate::sid_hook::SidHookStatus`].
     SidHooks,
@@ -116,16 +116,6 @@ pub struct End {
 pub struct Refusal {
     /// The reason.
     pub error: String,
-}
-
-/// Packets of an SRv6 endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountedSid {
-    /// The action's number, which is the value of the SID's prefix in the tables.
-    pub id: u32,
-    /// Its packets.
-    #[serde(flatten)]
-    pub count: crate::srv6::sids::SidCount,
 }
 
 /// Why a daemon did not answer.
@@ -280,7 +270,6 @@ mod tests {
     use crate::filter::{FilterStatus, JobStatus};
     use crate::sid_hook::SidHookStatus;
     use crate::sid_hook::rule::{Sample, SidHookRule, What};
-    use crate::srv6::sids::SidCount;
     use crate::xdp::counters::{Kind, VerdictCount};
 
     /// Its JSON, read and written again.
@@ -298,6 +287,7 @@ mod tests {
             file: Some("/etc/f".into()),
             protocol: Some(6),
             ports: vec![22..=22, 8000..=8080],
+            link: true,
             skip_bad: true,
             truncate: true,
             ..FilterRule::new("g", FilterMatch::Destination, FilterAction::Drop)
@@ -369,8 +359,6 @@ mod tests {
             counters: vec![counter],
             ..Status::default()
         });
-        let sid = CountedSid { id: 1, count: SidCount { packets: 2, bytes: 3, errors: 4 } };
-        assert_eq!(again(&sid).1, sid);
         let job = JobStatus { done: true, failed: Some("f".into()), waits: vec!["image".into()] };
         assert_eq!(again(&job).1, job);
         assert_eq!(again(&Job { job: 5 }).1.job, 5);

@@ -8,3 +8,4 @@ pub mod route;
 pub mod route_json;
 pub mod route_query;
 pub mod status;
+pub mod verdict_hint;

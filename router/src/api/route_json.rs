@@ -112,9 +112,10 @@ pub fn hop(family: u8, hop: &Nexthop, kernel: &KernelState, into: &mut Route) {
             into.behaviour = Some(behaviour.endpoint.name().into());
             parameters(behaviour, kernel, into);
         }
-        Some(Encap::OtherLocal(number)) => {
+        Some(Encap::OtherLocal(number, operands)) => {
             into.encap = Some("seg6local".into());
             into.behaviour = Some(endpoint_name(*number).into());
+            operands.iter().for_each(|operand| parameter(operand, kernel, into));
         }
         Some(Encap::Other(kind)) => {
             into.encap = Some(format!("type {kind}"));
@@ -140,7 +141,12 @@ pub fn hop(family: u8, hop: &Nexthop, kernel: &KernelState, into: &mut Route) {
 
 /// The keys of an endpoint behaviour, as `ip route` names them.
 fn parameters(behaviour: &Behaviour, kernel: &KernelState, into: &mut Route) {
-    match &behaviour.operand {
+    parameter(&behaviour.operand, kernel, into);
+    show_flavours(behaviour.flavours, into);
+}
+
+fn parameter(operand: &Operand, kernel: &KernelState, into: &mut Route) {
+    match operand {
         Operand::None => {}
         Operand::NextHop(next_hop @ IpAddr::V4(_)) => into.nh4 = Some(*next_hop),
         Operand::NextHop(next_hop) => into.nh6 = Some(*next_hop),
@@ -149,7 +155,6 @@ fn parameters(behaviour: &Behaviour, kernel: &KernelState, into: &mut Route) {
         Operand::Table(TableRef::Vrf(number)) => into.vrftable = Some(*number),
         Operand::List(list) => into.segs.clone_from(&list.segments),
     }
-    show_flavours(behaviour.flavours, into);
 }
 
 /// XDP's action on a packet: `action`, why, and the header it writes. `name` gives a device's name.

@@ -2,7 +2,7 @@
 
 use crate::api::control::{Client, End, Request};
 use crate::api::hint;
-use crate::api::route::{Explained, Route as Shown};
+use crate::api::route::{Explained, Route as Shown, SidStatus};
 use crate::api::route_json;
 use crate::fib::action_index::{ActionIndex, ActionOwner};
 use crate::fib::publish::Publisher;
@@ -13,8 +13,10 @@ use crate::rib::family::Family;
 use crate::rib::mirror::Mirror;
 use crate::rib::nexthop_group::{KeyMap, NhgId};
 use crate::rib::table::{Ip, Route, Table};
+use crate::srv6::sids::SidCount;
 use crate::xdp::action::{Action, PassReason};
 use crate::xdp::table_ids::{TABLE4, TABLE6};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use trieline_lpm::{IpPrefix, Prefix};
 
@@ -115,22 +117,63 @@ impl Told<'_> {
                 let mut shown = Shown { dst: route_json::destination(prefix), ..Shown::default() };
                 describe(*route, self.mirror, &mut shown);
                 shown.table = (self.number != TABLE_MAIN).then(|| route_json::table(self.number));
-                let nhg = self.mirror.nhgs.get(route.nhg);
-                // No action is made for a route that selects by more: its prefix is the kernel's.
-                let kernel = Action::Pass(PassReason::Unsupported);
-                let kernel = nhg.is_some_and(NexthopGroup::selects_more).then_some(&kernel);
-                if let Some(action) = self.action_index.action(route.nhg).or(kernel) {
-                    route_json::action(action, |ifindex| self.mirror.kernel.name(ifindex), &mut shown);
-                    if let (Action::Pass(reason), Some(nhg)) = (action, nhg) {
-                        shown.hint = hint::of(nhg, *reason, &self.mirror.kernel);
-                    }
-                }
+                set_action(route.nhg, self.mirror, self.action_index, &mut shown);
                 client.answer(&shown)?;
             }
         }
         *next = routes.next().map(|(prefix, _)| prefix);
         Ok(next.is_none())
     }
+}
+
+/// The action of a nexthop group, and why it is the kernel's.
+fn set_action(id: NhgId, mirror: &Mirror, action_index: &ActionIndex, into: &mut Shown) {
+    let nhg = mirror.nhgs.get(id);
+    // No action is made for a route that selects by more: its prefix is the kernel's.
+    let kernel = Action::Pass(PassReason::Unsupported);
+    let kernel = nhg.is_some_and(NexthopGroup::selects_more).then_some(&kernel);
+    if let Some(action) = action_index.action(id).or(kernel) {
+        route_json::action(action, |ifindex| mirror.kernel.name(ifindex), into);
+        if let (Action::Pass(reason), Some(nhg)) = (action, nhg) {
+            into.hint = hint::told(nhg, *reason, action_index.cause(id), &mirror.kernel);
+        }
+    }
+}
+
+/// The SIDs of all tables, each with its packets.
+pub fn sids(mirror: &Mirror, publisher: &Publisher, counts: &BTreeMap<u32, SidCount>) -> Vec<SidStatus> {
+    let numbers = publisher.action_index.numbers();
+    let counts: BTreeMap<NhgId, SidCount> = counts
+        .iter()
+        .filter_map(|(id, count)| match numbers.get(id)? {
+            ActionOwner::NexthopGroup(nhg) => Some((*nhg, *count)),
+            ActionOwner::Neighbour(..) => None,
+        })
+        .collect();
+    let family = &mirror.v6;
+    let tables = [(TABLE_MAIN, &family.main), (TABLE_LOCAL, &family.local)].into_iter();
+    let tables = tables.chain(family.others.iter().map(|(number, table)| (*number, table)));
+    let mut sids = Vec::new();
+    for (number, table) in tables {
+        let of_table = sids.len();
+        for (id, nhg) in mirror.nhgs.iter() {
+            let Some((IpAddr::V6(address), len)) = nhg.sid else { continue };
+            let prefix = Prefix::truncated(u128::from(address), len.into());
+            let Some(found) = table.get(&prefix).iter().find(|route| route.nhg == id) else { continue };
+            let mut route = Shown { dst: route_json::destination(prefix), ..Shown::default() };
+            describe(*found, mirror, &mut route);
+            route.table = (number != TABLE_MAIN).then(|| route_json::table(number));
+            set_action(id, mirror, &publisher.action_index, &mut route);
+            let is_reached = [TABLE_MAIN, TABLE_LOCAL].contains(&number)
+                || publisher.policies.lookup_ids.of_table(crate::kernel::family::INET6, number).is_some();
+            if !is_reached {
+                route.hint = Some(format!("no rule and no VRF leads to table {number}: ip -6 rule"));
+            }
+            sids.push((prefix, SidStatus { route, count: counts.get(&id).copied(), sid_hook: None }));
+        }
+        sids[of_table..].sort_by_key(|(prefix, _)| (prefix.addr(), prefix.len()));
+    }
+    sids.into_iter().map(|(_, sid)| sid).collect()
 }
 
 fn describe(route: Route, mirror: &Mirror, into: &mut Shown) {
@@ -145,7 +188,7 @@ fn describe(route: Route, mirror: &Mirror, into: &mut Shown) {
 /// Answers of tables in the image for addresses, each from the table with that id.
 pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) -> Vec<Explained> {
     let numbers = publisher.action_index.numbers();
-    let mirrored = Mirrored { mirror, numbers: &numbers };
+    let mirrored = Mirrored { mirror, numbers: &numbers, action_index: &publisher.action_index };
     let (others4, others6) = (publisher.v4.numbers(), publisher.v6.numbers());
     let answers = asked.iter().map(|(address, id)| match address {
         IpAddr::V4(addr) => {
@@ -163,6 +206,7 @@ pub fn explain(asked: &[(IpAddr, u32)], mirror: &Mirror, publisher: &Publisher) 
 struct Mirrored<'a> {
     mirror: &'a Mirror,
     numbers: &'a KeyMap<u32, ActionOwner>,
+    action_index: &'a ActionIndex,
 }
 
 impl Mirrored<'_> {
@@ -195,6 +239,7 @@ impl Mirrored<'_> {
                 let found = tables.iter().copied().find_map(find);
                 describe(found.unwrap_or(Route { metric: 0, nhg: *nhg }), self.mirror, &mut route);
                 self.first_hop(*nhg, &mut route);
+                self.set_hint(*nhg, &mut route);
             }
             Some(ActionOwner::Neighbour(link, _)) => {
                 route.dev = Some(self.mirror.kernel.name(*link));
@@ -204,16 +249,24 @@ impl Mirrored<'_> {
             None => {
                 if let Some(first) = tables.iter().find_map(|table| table.get(&prefix).first()) {
                     describe(*first, self.mirror, &mut route);
+                    self.set_hint(first.nhg, &mut route);
                 }
             }
         }
         Explained { id: Some(id), route }
     }
 
+    /// Why a nexthop group is the kernel's; its action is found in the image.
+    fn set_hint(&self, nhg: NhgId, into: &mut Shown) {
+        let mut shown = Shown::default();
+        set_action(nhg, self.mirror, self.action_index, &mut shown);
+        into.hint = shown.hint;
+    }
+
     /// Of a multipath route, the way that is taken.
     fn first_hop(&self, nhg: NhgId, into: &mut Shown) {
         let Some(nhg) = self.mirror.nhgs.get(nhg).filter(|nhg| nhg.hops.len() > 1) else { return };
-        if let Some(hop) = nhg.hops.iter().find(|hop| self.mirror.kernel.alive(nhg.family, hop.ifindex)) {
+        if let Some(hop) = nhg.hops.iter().find(|hop| self.mirror.kernel.alive(nhg.family, hop)) {
             route_json::hop(nhg.family, hop, &self.mirror.kernel, into);
         }
     }

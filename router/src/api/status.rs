@@ -1,5 +1,6 @@
 //! The answer of `trieline node status`: written by the daemon, read by the command, so both use these types.
 
+use crate::api::verdict_hint;
 use crate::audit::AuditStatus;
 use crate::bypass::scan::Bypassed;
 use crate::drops::AfterRedirect;
@@ -154,17 +155,8 @@ impl std::fmt::Display for Punted {
         let (what, dev) = (&self.what, self.dev.as_deref().unwrap_or("?"));
         let groups = if self.nexthop_groups == 1 { "nexthop group" } else { "nexthop groups" };
         write!(f, "{} {groups} of {what}: ", self.nexthop_groups)?;
-        match self.reason {
-            PassReason::NoDevice => write!(f, "{dev} is not one of `devices`"),
-            PassReason::NoXdpXmit => {
-                write!(f, "{dev} takes no redirected frames (a veth: ethtool -K PEER gro on, at its peer)")
-            }
-            PassReason::NoCarrier => write!(f, "{dev} is down or without carrier"),
-            PassReason::TableFull => f.write_str(
-                "no room for its action: set a larger next_hops and restart trielined, or use fewer groups",
-            ),
-            _ => f.write_str(self.hint.as_deref().unwrap_or("only the kernel can follow it")),
-        }
+        let hint = self.hint.clone().or_else(|| verdict_hint::of(self.reason, dev));
+        f.write_str(hint.as_deref().unwrap_or(self.reason.name()))
     }
 }
 

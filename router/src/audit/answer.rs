@@ -67,14 +67,19 @@ pub fn kernel_text<A: Routed>(answer: &Answer<A>, mirror: &Mirror) -> String {
 pub fn hop_text(hop: &Nexthop, mirror: &Mirror) -> String {
     let gateway = hop.gateway.map(|gateway| format!("via {gateway} ")).unwrap_or_default();
     let encap = if hop.encap.is_some() { "encap " } else { "" };
-    format!("{encap}{gateway}dev {}", mirror.kernel.name(hop.ifindex))
+    let onlink = if hop.onlink { " onlink" } else { "" };
+    let weight = if hop.weight > 1 { format!(" weight {}", hop.weight) } else { String::new() };
+    format!("{encap}{gateway}dev {}{onlink}{weight}", mirror.kernel.name(hop.ifindex))
 }
 
 /// A nexthop group as `ip route` writes it.
 pub fn nhg_text(nhg: &NexthopGroup, mirror: &Mirror) -> String {
     let hops: Vec<String> = nhg.hops.iter().map(|hop| hop_text(hop, mirror)).collect();
     let name = if nhg.kind == kind::UNICAST { "" } else { kind::name(nhg.kind) };
-    [name, &hops.join(" nexthop ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    let object = nhg.nexthop.map(|id| format!("nhid {id}")).unwrap_or_default();
+    let mtu = if nhg.mtu == 0 { String::new() } else { format!("mtu {}", nhg.mtu) };
+    let parts = [name, &object, &hops.join(" nexthop "), &mtu];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// A decision of the mirror in the same words.

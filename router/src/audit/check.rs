@@ -5,9 +5,11 @@ use super::{Difference, Kind, Part, family_name};
 use crate::dataplane::actions::Actions;
 use crate::fib::expected::{Expected, Routed, expected};
 use crate::fib::publish::Publisher;
+use crate::fib::readers::walk;
 use crate::kernel::route::{NexthopGroup, kind};
-use crate::kernel::{TABLE_LOCAL, TABLE_MAIN};
-use crate::rib::family::Decision;
+use crate::kernel::rule::FibRuleAction;
+use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, family};
+use crate::rib::family::{Decision, NexthopState};
 use crate::rib::mirror::Mirror;
 use crate::xdp::action::{Action, Adjacency};
 use trieline_lpm::{Prefix, Reader};
@@ -172,10 +174,27 @@ impl Parts<'_> {
         }
     }
 
-    /// Whether the kernel's lookup asks main for an address, whatever the rules.
+    /// Whether the kernel's lookup for a packet of the node ends with main's answer.
     fn is_certain<A: Routed>(&self, number: u32, addr: A) -> bool {
-        let ends_in_main = self.publisher.policies.lookup_ids.end_in_main(A::NETLINK);
-        number == TABLE_MAIN && ends_in_main && !A::family(self.mirror).is_elsewhere(addr)
+        let own = self.publisher.policies.lookup_ids.readers.own(A::NETLINK);
+        let nexthops = NexthopState::new(&self.mirror.nhgs, &self.mirror.kernel, A::NETLINK);
+        let walked = walk(own, (A::family(self.mirror), nexthops), Some(A::ZERO), addr);
+        number == TABLE_MAIN
+            && walked.is_ok_and(|answer| answer.is_none_or(|answer| answer.table == TABLE_MAIN))
+    }
+
+    /// Whether a rule, or a table other than local and main, may answer with this error where those two have no route.
+    fn may_end_behind_main<A: Routed>(&self, error: u8) -> bool {
+        let family = A::family(self.mirror);
+        self.mirror.kernel.rules(A::NETLINK).any(|rule| match rule.then {
+            FibRuleAction::Blackhole => error == kind::BLACKHOLE,
+            FibRuleAction::Unreachable => error == kind::UNREACHABLE,
+            FibRuleAction::Prohibit => error == kind::PROHIBIT,
+            FibRuleAction::Table(TABLE_LOCAL | TABLE_MAIN) | FibRuleAction::Vrf | FibRuleAction::Nop => false,
+            FibRuleAction::Table(table) => family.table(table).is_some_and(|table| table.routes() > 0),
+            FibRuleAction::GoTo(_) => false,
+            FibRuleAction::Other => true,
+        })
     }
 
     /// Whether the kernel's answer is the decision; `None`: it says nothing about it.
@@ -198,7 +217,10 @@ impl Parts<'_> {
             return None;
         }
         let (prefix, decision) = match (decided, answer) {
-            (None, answer) => return Some(matches!(answer, Answer::Nothing)),
+            (None, Answer::Nothing) => return Some(true),
+            // Rules and tables behind main decide what main does not have; they are compared by themselves.
+            (None, Answer::Error(error)) if self.may_end_behind_main::<A>(*error) => return None,
+            (None, _) => return Some(false),
             (Some(found), _) => found,
         };
         let nhg = match decision {
@@ -238,8 +260,10 @@ fn is_same(ours: &NexthopGroup, theirs: &NexthopGroup) -> bool {
     let has_all = |some: &NexthopGroup, others: &NexthopGroup| {
         some.hops.len() == others.hops.len() && some.hops.iter().all(|hop| others.hops.contains(hop))
     };
+    // Each of several IPv6 next hops has an MTU of its own. A lookup tells that of the chosen one, a dump that of the first.
+    let has_one_mtu = ours.family == family::INET || ours.hops.len() < 2;
     ours.kind == theirs.kind
-        && ours.mtu == theirs.mtu
+        && (ours.mtu == theirs.mtu || !has_one_mtu)
         && ours.nexthop == theirs.nexthop
         // The kernel may name a next hop object without its hops, and the mirror has none of an object that it leaves to the kernel.
         && (has_all(ours, theirs)

@@ -4,11 +4,11 @@
 use super::answer::nhg_text;
 use super::check::{Outcome, Parts};
 use super::sampler::{Sampled, tables};
-use super::suspects::{Key, Suspects, Way, comparable, mirrored, mirrored_tables, sorted};
+use super::suspects::{Key, Suspects, Way, comparable, is_ending, mirrored, mirrored_tables, sorted};
 use super::{Audited, Difference, Kind, Part, family_name, objects};
 use crate::fib::expected::expected;
 use crate::kernel::addr::is_special;
-use crate::kernel::route;
+use crate::kernel::route::{self, NexthopGroup};
 use crate::kernel::socket::{Error, Netlink, Ongoing};
 use crate::kernel::{TABLE_MAIN, TableKey, family};
 use crate::rib::mirror::{Changes, Mirror};
@@ -271,7 +271,9 @@ impl Full {
                 if reported.family == A::NETLINK {
                     count += 1;
                     let prefix = Prefix::truncated(addr, reported.prefix_len.into());
-                    each(&mut suspects, (reported.table, prefix), (reported.metric, reported.nhg()));
+                    let ended = reported.ends_in.is_some_and(|left| left < 0);
+                    let nhg = NexthopGroup { expires: ended, ..reported.nhg() };
+                    each(&mut suspects, (reported.table, prefix), (reported.metric, nhg));
                 }
             });
             match more {
@@ -292,7 +294,8 @@ impl Full {
         let before = self.done;
         let more = self.read::<A>(|suspects, key, way| {
             suspects.dumped.push(key);
-            if !mirrored::<A>(parts.mirror, key).contains(&comparable(way)) {
+            let is_equal = mirrored::<A>(parts.mirror, key).contains(&comparable(way));
+            if !is_equal && !is_ending::<A>(parts.mirror, key) {
                 suspects.all.entry(key).or_default();
             }
         })?;
@@ -347,7 +350,7 @@ impl Full {
         suspects.all.retain(|key, (seen, kernel, ours)| {
             let now_kernel = sorted(reported.get(key).cloned().unwrap_or_default());
             let now_ours = sorted(mirrored::<A>(parts.mirror, *key));
-            if now_kernel == now_ours {
+            if now_kernel == now_ours || is_ending::<A>(parts.mirror, *key) {
                 return false;
             }
             *seen = if (&*kernel, &*ours) == (&now_kernel, &now_ours) { *seen + 1 } else { 1 };
@@ -364,7 +367,9 @@ impl Full {
                 continue;
             }
             let text = |ways: &[Way]| {
-                let ways: Vec<_> = ways.iter().map(|(_, nhg)| nhg_text(nhg, parts.mirror)).collect();
+                let way =
+                    |(_, nhg): &Way| nhg_text(nhg, parts.mirror) + if nhg.expires { " (ended)" } else { "" };
+                let ways: Vec<_> = ways.iter().map(way).collect();
                 Some(if ways.is_empty() { "no route".into() } else { ways.join("; ") })
             };
             self.found(Difference {

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod check;
 pub mod full;
+pub mod maps;
 pub mod objects;
 pub mod packets;
 pub mod sampler;
@@ -23,6 +24,8 @@ pub enum Part {
     Image,
     /// An action or its header is not what was written.
     Action,
+    /// A map beside tables and actions (ports, own addresses, exits, rules, filters, SID hooks) is not what was written.
+    Map,
     /// The XDP program sends a packet where the kernel would not.
     Packet,
 }
@@ -34,6 +37,7 @@ impl std::fmt::Display for Part {
             Self::Table => "table",
             Self::Image => "image",
             Self::Action => "action",
+            Self::Map => "map",
             Self::Packet => "packet",
         })
     }
@@ -57,6 +61,8 @@ pub enum Kind {
     Nexthop,
     /// An action that no address led to.
     Action,
+    /// An entry of a map beside tables and actions.
+    Entry,
     /// A packet through the program.
     Packet,
 }
@@ -72,6 +78,7 @@ impl Kind {
             Self::Neighbour => "neighbour",
             Self::Nexthop => "nexthop",
             Self::Action => "action",
+            Self::Entry => "entry",
             Self::Packet => "packet",
         }
     }
@@ -115,6 +122,10 @@ impl Difference {
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let said = Self::said;
+        if self.part == Part::Map {
+            let (written, found) = (said(&self.mirror), said(&self.image));
+            return write!(f, "{}: wrong map; written: {written}; found: {found}", self.prefix);
+        }
         write!(f, "{} ({}, table {}", self.prefix, self.family, self.table)?;
         if let Some(address) = &self.address {
             write!(f, ", address {address}")?;
@@ -168,6 +179,8 @@ pub struct Audited {
     pub lookups: u64,
     /// Actions that were compared.
     pub actions: u64,
+    /// Ports, exits, filters and SID hooks that were compared.
+    pub entries: u64,
     /// Links, forwarding settings, rules, neighbours and next hop objects that were compared.
     pub objects: u64,
     /// Prefixes whose packets are the kernel's, so that nothing can differ.

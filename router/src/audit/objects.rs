@@ -35,8 +35,14 @@ impl Objects {
             self.add(side, Kind::Settings, *netlink, name, settings_text(settings));
         }
         for netlink in [family::INET, family::INET6] {
+            // The kernel can have several that are equal.
+            let mut counts: BTreeMap<String, u32> = BTreeMap::new();
             for rule in mirror.kernel.rules(netlink) {
-                self.add(side, Kind::Rule, netlink, format!("rule {rule}"), "there".into());
+                *counts.entry(format!("rule {rule}")).or_default() += 1;
+            }
+            for (rule, count) in counts {
+                let text = if count == 1 { "there".into() } else { format!("{count} times") };
+                self.add(side, Kind::Rule, netlink, rule, text);
             }
         }
         for (id, object) in mirror.nhgs.objects().iter() {
@@ -58,9 +64,10 @@ impl Objects {
 
 fn link_text(link: &Link) -> String {
     let mac = link.mac.map(|mac| mac_text(&mac)).unwrap_or_default();
+    // The kernel does not report new ones of a device that is down.
+    let names = link.names().take(if link.is_up() { usize::MAX } else { 1 }).collect::<Vec<_>>().join(" ");
     format!(
-        "{} mtu {} mac {mac} up {} carrier {} vlan {:?} parent {:?} master {:?} vrf {:?}",
-        link.name,
+        "{names} mtu {} mac {mac} up {} carrier {} vlan {:?} parent {:?} master {:?} vrf {:?}",
         link.mtu,
         link.is_up(),
         link.has_carrier(),
@@ -88,8 +95,7 @@ fn object_text(object: &Object, mirror: &Mirror) -> String {
     match object {
         Object::Nexthop(hop) => {
             let encap = hop.encap.as_ref().map(|encap| format!(" ({encap:?})")).unwrap_or_default();
-            let onlink = if hop.onlink { " onlink" } else { "" };
-            format!("{}{onlink}{encap}", hop_text(hop, mirror))
+            format!("{}{encap}", hop_text(hop, mirror))
         }
         Object::Group(members) => {
             let members = members.iter().map(|(id, weight)| format!("{id} weight {weight}"));

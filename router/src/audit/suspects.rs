@@ -55,13 +55,26 @@ impl<A: Routed> Suspects<A> {
 /// The mirror's routes of a prefix.
 pub(super) fn mirrored<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> Vec<Way> {
     let routes = A::family(mirror).table(table).map_or(&[][..], |table| table.get(&prefix));
-    let way = |route: &Route| Some(comparable((route.metric, mirror.nhgs.get(route.nhg)?.clone())));
+    let way = |route: &Route| {
+        let nhg = NexthopGroup { expires: false, ..mirror.nhgs.get(route.nhg)?.clone() };
+        Some(comparable((route.metric, nhg)))
+    };
     routes.iter().filter_map(way).collect()
 }
 
+/// Whether the mirror leaves a prefix to the kernel, as one of its routes ends about now.
+pub(super) fn is_ending<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> bool {
+    let routes = A::family(mirror).table(table).map_or(&[][..], |table| table.get(&prefix));
+    routes.iter().any(|route| mirror.nhgs.is_expiring(route.nhg))
+}
+
+/// The parts of a route that decide about a forwarded packet. The preferred source, the protocol and the scope do not. The kernel changes the
+/// first without a message. Of an end, only counts whether it is over: the kernel no longer uses such a route.
+///
 /// Of a route by a next hop object only its number counts: objects are compared by themselves, and the kernel may leave their hops out. The
 /// order of next hops does not count: of IPv6, it depends on the message that reports them.
 pub(super) fn comparable((metric, mut nhg): Way) -> Way {
+    (nhg.preferred, nhg.protocol, nhg.scope) = (None, 0, 0);
     if nhg.nexthop.is_some() {
         nhg.hops.clear();
     }

@@ -28,7 +28,8 @@ pub enum Match {
     /// The destination is in this prefix.
     To(IpPrefix),
     /// The rule belongs to whole connections: it looks at their state or writes addresses of them. So packets that it does not select
-    /// matter, too: their answers. The devices alone say whom it concerns.
+    /// matter, too: their answers. The devices alone say whom it concerns. Where no rule of the
+    /// chain acts, it reaches no packet.
     Whole,
     /// The packet is of this address family.
     Family(u8),
@@ -52,7 +53,7 @@ pub struct Rule {
     pub matches: Vec<Match>,
     /// The rule's target.
     pub then: Target,
-    /// It counts them.
+    /// It counts or logs them.
     pub counts: bool,
 }
 
@@ -76,17 +77,28 @@ const MOST: usize = 10_000;
 /// More parts than this are all packets.
 const PARTS: usize = 8;
 
+/// A chain and those that it jumps to, as far as they were followed.
+struct Followed {
+    /// The packets that rules act on.
+    parts: Vec<Reach>,
+    /// Rules that may still be looked at.
+    left: usize,
+    /// Some rules belong to whole connections.
+    whole: bool,
+}
+
 impl Forwarded<'_> {
     /// The packets that the rules of a chain can reach; `rules` are those of its table. `None`: all packets.
     pub fn reached(&self, chain: &Chain, rules: &Rules) -> Option<Vec<Reach>> {
         if chain.drops || matches!(chain.hook, Hook::Ingress | Hook::Egress) {
             return None;
         }
-        let (mut parts, mut left) = (Vec::new(), MOST);
-        self.follow(&chain.name, rules, Reach::default(), 0, &mut left, &mut parts)?;
+        let mut followed = Followed { parts: Vec::new(), left: MOST, whole: false };
+        self.follow(&chain.name, rules, Reach::default(), 0, &mut followed)?;
+        let Followed { mut parts, whole, .. } = followed;
         parts.sort_unstable();
         parts.dedup();
-        (parts.len() <= PARTS).then_some(parts)
+        (parts.len() <= PARTS && (!whole || parts.is_empty())).then_some(parts)
     }
 
     /// Whether a rule of a chain, or of one that it jumps to, counts packets that XDP may forward.
@@ -117,28 +129,25 @@ impl Forwarded<'_> {
         rules: &Rules,
         within: Reach,
         depth: usize,
-        left: &mut usize,
-        parts: &mut Vec<Reach>,
+        followed: &mut Followed,
     ) -> Option<()> {
         // A chain that no rule is in is empty.
         for rule in rules.get(chain).into_iter().flatten() {
-            *left = left.checked_sub(1)?;
+            followed.left = followed.left.checked_sub(1)?;
             let Some(reach) = self.selected(rule, within) else { continue };
-            if rule.matches.contains(&Match::Whole) {
-                return None;
-            }
+            followed.whole |= rule.matches.contains(&Match::Whole);
             match &rule.then {
                 Target::Nothing => {}
                 Target::Acts if reach.from.is_none() && reach.to.is_none() && reach.family.is_none() => {
                     return None;
                 }
                 Target::Acts => {
-                    if !parts.contains(&reach) {
-                        parts.push(reach);
+                    if !followed.parts.contains(&reach) {
+                        followed.parts.push(reach);
                     }
                 }
                 Target::Chain(_) if depth == DEEPEST => return None,
-                Target::Chain(target) => self.follow(target, rules, reach, depth + 1, left, parts)?,
+                Target::Chain(target) => self.follow(target, rules, reach, depth + 1, followed)?,
             }
         }
         Some(())
@@ -262,11 +271,15 @@ mod tests {
         assert_eq!(reached(&[("base", vec![jump(&from(host))]), more(&from(net))]), part(Some(host)));
         assert_eq!(reached(&[("base", vec![jump(&[])]), more(&[])]), None);
         assert_eq!(reached(&[("base", vec![jump(&[])])]), Some(Vec::new()), "an empty chain");
-        let whole = |device| {
+        let whole = |device, then| {
             let matches = [Match::Device(name(device), false), Match::From(net), Match::Whole];
-            reached(&[("base", vec![rule(&matches, Target::Nothing)])])
+            reached(&[("base", vec![rule(&matches, then)])])
         };
-        assert_eq!((whole("docker0"), whole("n0")), (Some(Vec::new()), None), "answers come back");
+        let acts = |device| whole(device, Target::Acts);
+        assert_eq!((acts("docker0"), acts("n0")), (Some(Vec::new()), None), "answers come back");
+        assert_eq!(whole("n0", Target::Nothing), Some(Vec::new()), "nothing acts, whatever the state");
+        let guarded = vec![rule(&[Match::Whole], Target::Nothing), rule(&from(net), Target::Acts)];
+        assert_eq!(reached(&[("base", guarded)]), None, "answers are of a state that a rule acts by");
         let round = [("base", vec![jump(&[])]), ("more", vec![rule(&[], Target::Chain("base".into()))])];
         assert_eq!(reached(&round), None, "a circle");
         let other = [Match::Family(family::INET6), Match::Family(family::INET)];

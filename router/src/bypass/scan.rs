@@ -127,7 +127,7 @@ impl Bypass {
             bypassed(chain.tool, chain.to_string() + &in_parts(chain), v4, v6, !accepted)
         });
         let counting = self.counting.iter().map(|chain| {
-            let what = format!("{chain}: its rules only count these packets");
+            let what = format!("{chain}: its rules only count or log these packets");
             bypassed(chain.tool, what, chain.v4, chain.v6, false)
         });
         let unknown =

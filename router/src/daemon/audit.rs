@@ -1,15 +1,20 @@
 //! The daemon's audit: samples all the time, everything on demand, and the repair of what differs.
 
+use super::ports::Ports;
+use super::tick::AGAIN;
 use super::work::{FullAudit, REPAIR_AFTER};
 use super::{BATCH, DETACHED, Daemon, TICK};
 use crate::api::control::{Client, End, Refusal};
 use crate::audit::answer::{Answer, ask};
 use crate::audit::check::{Outcome, Parts};
 use crate::audit::sampler::{Sample, Sampled, device};
-use crate::audit::{AuditLine, Difference, Part, family_name};
+use crate::audit::{AuditLine, Difference, Part, family_name, maps};
+use crate::dataplane::damage::Written;
+use crate::filter::Filters;
 use crate::kernel::addr::is_special;
 use crate::kernel::family;
 use crate::kernel::socket::Error;
+use crate::sid_hook::SidHooks;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -23,6 +28,26 @@ const SUSPECTS: usize = 1000;
 const REPAIR_AFTER_MOST: Duration = Duration::from_secs(600);
 /// Differences that the log names at a time.
 const LOGGED: usize = 16;
+/// The ends of a line about a difference: trielined's next step.
+const REPAIRS: &str = "trielined writes it once more";
+const REPAIRS_LATER: &str = "trielined repaired differences just before, and repairs again later";
+
+/// The maps beside tables and actions, as they were written.
+fn written<'a>(
+    ports: &'a Ports,
+    sid_hooks: &SidHooks,
+    filters: &Filters,
+    name: &'a dyn Fn(u32) -> String,
+) -> Written<'a> {
+    Written {
+        ports: ports.all(),
+        exits: ports.egress(),
+        jumbo_exits: ports.frags(),
+        hooks: sid_hooks.bound(),
+        lists: filters.lists(),
+        name,
+    }
+}
 
 impl Daemon {
     /// Whether the image should be as the kernel's routes now: nothing waits to be dumped or written.
@@ -36,6 +61,7 @@ impl Daemon {
         let now = Instant::now();
         if now.duration_since(self.audit.second) >= TICK {
             (self.audit.second, self.audit.due) = (now, self.audit.status.rate);
+            self.audit_maps();
         }
         let looks = self.audit.suspects.iter().filter(|(_, (.., at))| *at <= now);
         let looks: Vec<Sample> = looks.map(|(sample, _)| *sample).collect();
@@ -63,13 +89,49 @@ impl Daemon {
         if self.audit.suspects.len() >= SUSPECTS {
             self.audit.due = 0;
         }
+        let (outlasting, stayed): (Vec<_>, Vec<_>) =
+            stayed.into_iter().partition(|difference| self.audit.outlasts_dump(difference));
+        self.report(&outlasting, "a dump of all routes did not end it, so trielined asks for no other");
         if !stayed.is_empty() {
             let repairs = self.may_repair();
-            self.report(&stayed, repairs);
+            self.report(&stayed, if repairs { REPAIRS } else { REPAIRS_LATER });
             if repairs {
                 self.repair(&stayed);
+                self.audit.look_again(stayed, now + PAUSE);
             }
         }
+    }
+
+    /// Compares the maps beside tables and actions, and writes them once more where they differ.
+    fn audit_maps(&mut self) {
+        if self.detached || self.audit.status.rate == 0 || self.mirror.changes.any() {
+            return;
+        }
+        let (differences, _) = self.map_differences();
+        self.audit.open.retain_maps(&differences);
+        if !differences.is_empty() {
+            self.report(&differences, REPAIRS);
+            self.repair(&differences);
+        }
+    }
+
+    /// Entries of the maps beside tables and actions that are not as trielined wrote them, and how many entries there are.
+    fn map_differences(&mut self) -> (Vec<Difference>, usize) {
+        let (ports, name) = (&self.ports, |ifindex| self.mirror.kernel.name(ifindex));
+        let written = written(ports, &self.sid_hooks, &self.filters, &name);
+        let damaged = self.dataplane.damage(&written);
+        let damaged =
+            self.standing.note("compare ports, exits, rules, filters and SID hooks", AGAIN, damaged);
+        let local = self.publisher.local_damage(&self.mirror);
+        let all = damaged.into_iter().flatten().chain(local);
+        (all.map(maps::difference).collect(), written.len())
+    }
+
+    fn repair_maps(&mut self) {
+        let (ports, name) = (&self.ports, |ifindex| self.mirror.kernel.name(ifindex));
+        let repaired = self.dataplane.repair(&written(ports, &self.sid_hooks, &self.filters, &name));
+        self.standing.note("write ports, exits, rules, filters and SID hooks once more", AGAIN, repaired);
+        self.publisher.repair_local(&self.mirror);
     }
 
     /// Compares one address; a difference that stayed.
@@ -85,7 +147,7 @@ impl Daemon {
                 self.audit.status.passed += u64::from(is_new && settled == Outcome::Passed);
                 self.audit.status.skipped += u64::from(is_new && settled == Outcome::Skipped);
                 if settled != Outcome::Skipped {
-                    self.audit.open.close(sample.table.1, sample.address);
+                    self.audit.close(sample.table.1, sample.address);
                 }
                 return None;
             }
@@ -183,14 +245,18 @@ impl Daemon {
     /// Answers the command with what an audit of everything found, and repairs it if that was asked for.
     fn end_audit(&mut self, audit: &mut FullAudit, client: &mut Client) -> std::io::Result<()> {
         self.audit.status.full += 1;
-        let differences = std::mem::take(&mut audit.full.differences);
+        let (in_maps, entries) = self.map_differences();
+        audit.full.audited.entries = entries as u64;
+        audit.full.audited.differences += in_maps.len() as u64;
+        let mut differences = std::mem::take(&mut audit.full.differences);
+        differences.extend(in_maps);
         self.audit.open.retain_only(&differences);
         for difference in &differences {
             client.answer(&AuditLine::Difference(difference.clone()))?;
         }
         // An audit that repairs nothing counts and logs nothing: a client that may only read cannot raise an alert.
         if audit.full.repair && !differences.is_empty() {
-            self.report(&differences, true);
+            self.report(&differences, REPAIRS);
             self.audit.status.differences += audit.full.audited.differences - differences.len() as u64;
             self.repair(&differences);
             audit.full.audited.repaired = true;
@@ -201,13 +267,8 @@ impl Daemon {
     }
 
     /// Counts and logs differences that are new.
-    fn report(&mut self, differences: &[Difference], repairs: bool) {
+    fn report(&mut self, differences: &[Difference], then: &str) {
         let audit = &mut self.audit;
-        let then = if repairs {
-            "trielined writes it once more"
-        } else {
-            "trielined repaired differences just before, and repairs again later"
-        };
         let mut new = 0;
         for difference in differences.iter().filter(|difference| audit.open.enter(difference)) {
             audit.status.last = Some(difference.clone());
@@ -253,13 +314,14 @@ impl Daemon {
     fn repair(&mut self, differences: &[Difference]) {
         self.audit.status.repairs += 1;
         self.audit.suspects.clear();
-        self.audit.open.clear();
-        let mut is_mirror = false;
+        self.audit.forget_repaired();
+        let (mut is_mirror, mut is_map) = (false, false);
         for difference in differences {
             let is_v4 = difference.family == family_name(family::INET);
             let changes = &mut self.mirror.changes;
             match difference.part {
                 Part::Mirror => is_mirror = true,
+                Part::Map => is_map = true,
                 Part::Table | Part::Image => {
                     if difference.part == Part::Image && is_v4 {
                         self.publisher.v4.set_damaged(difference.table);
@@ -272,6 +334,9 @@ impl Daemon {
                 Part::Action => changes.kernel = true,
                 Part::Packet => {}
             }
+        }
+        if is_map {
+            self.repair_maps();
         }
         let actions = self.publisher.action_index.repair(self.dataplane.parts().1);
         if is_mirror {

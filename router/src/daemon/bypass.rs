@@ -80,7 +80,7 @@ impl Daemon {
                     );
                 }
             }
-            match kernel.rp_filter(ifindex) {
+            match kernel.links.get(&ifindex).map_or(0, |link| kernel.rp_filter(link)) {
                 0 => {}
                 1 => tracing::info!(dev, "rp_filter is strict; XDP checks sources, too"),
                 _ => tracing::info!(dev, "rp_filter is loose; XDP checks sources, too"),
@@ -100,7 +100,7 @@ impl Daemon {
                 Some((_, Ok(false))) => {}
                 Some((peer, _)) => tracing::warn!(
                     dev = link.name,
-                    "TCP and UDP sent at {peer} leave their checksums unfinished: the kernel forwards them; XDP with ethtool -K {peer} tx off"
+                    "TCP, UDP and SCTP sent at {peer} leave their checksums unfinished: the kernel forwards them; XDP with ethtool -K {peer} tx off"
                 ),
                 None => tracing::info!(
                     dev = link.name,

@@ -58,6 +58,7 @@ impl Config {
             actions: self.actions,
             adjacencies: self.actions,
             rules: 2 * tables(self.image_bytes),
+            frags: self.mode != AttachMode::Generic,
         }
     }
 

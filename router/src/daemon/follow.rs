@@ -30,6 +30,7 @@ impl Daemon {
         let begun = Instant::now();
         self.counts.resyncs += 1;
         self.read_changes(TICK)?;
+        self.mirror.dump_rules(&mut self.requests)?;
         self.mirror.dump_objects(&mut self.requests)?;
         if self.mirror.resync.v4.needs_dump() {
             let dump = self.mirror.begin_ipv4(&mut self.dumps)?;

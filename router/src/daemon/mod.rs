@@ -363,12 +363,7 @@ impl Daemon {
     fn take_over(&mut self, drops: impl FnOnce() -> Drops) -> Result<(), Error> {
         let kernel = &mut self.mirror.kernel;
         kernel.settings.tenants.apply(&mut kernel.links);
-        for name in kernel.settings.tenants.missing(&kernel.links) {
-            tracing::warn!(
-                vlan = name,
-                "VLAN device missing; XDP does not forward this VLAN until the device appears"
-            );
-        }
+        self.log_missing_vlans();
         self.mirror.kernel.sysctl = self.sysctl()?;
         self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
         self.open_egress();
@@ -404,9 +399,14 @@ impl Daemon {
             self.publisher.release_unused(&self.mirror, self.dataplane.parts().0);
         }
         self.begin_heartbeat()?;
+        let supersedes = self.dataplane.supersedes();
         let refused = self.dataplane.take_place()?;
         self.sid_hooks.move_to(self.dataplane.pins());
         self.ports.attach_again(&refused, &self.mirror.kernel, &mut self.dataplane);
+        if supersedes {
+            // In another mode only now: the tables are filled.
+            self.ports.attach(&self.mirror.kernel, &mut self.dataplane)?;
+        }
         self.follow_drops();
         if let Err(error) = self.ports.leave_others(&self.mirror.kernel, &mut self.dataplane) {
             tracing::error!(%error, "cannot detach from devices; trielined goes on");

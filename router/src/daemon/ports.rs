@@ -73,7 +73,17 @@ impl Ports {
     /// The links of the configured names.
     fn links<'w>(&self, kernel: &'w KernelState) -> Vec<&'w Link> {
         let names: HashSet<&str> = self.names.iter().map(String::as_str).collect();
-        kernel.links.values().filter(|link| names.contains(link.name.as_str())).collect()
+        kernel.links.values().filter(|link| link.names().any(|name| names.contains(name))).collect()
+    }
+
+    /// Those of the exits that take frames of several buffers.
+    pub(super) fn frags(&self) -> &BTreeSet<u32> {
+        &self.frags
+    }
+
+    /// The ports that were set.
+    pub(super) fn all(&self) -> &BTreeMap<(u32, Option<u16>), Port> {
+        &self.ports
     }
 
     /// Device numbers that packets may leave by.
@@ -120,7 +130,7 @@ impl Ports {
 
     /// Of these names those that no link has.
     pub fn missing_of<'a>(names: &'a [String], kernel: &KernelState) -> impl Iterator<Item = &'a str> {
-        let links: HashSet<&str> = kernel.links.values().map(|link| link.name.as_str()).collect();
+        let links: HashSet<&str> = kernel.links.values().flat_map(Link::names).collect();
         let missing: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| !links.contains(name)).collect();
         missing.into_iter()
@@ -172,8 +182,6 @@ impl Ports {
             let free = !kernel.bypass.excludes(link.ifindex) && !kernel.bypass.excludes(logical.ifindex);
             let current = (free && tables.0 && table4.is_some(), free && tables.1 && table6.is_some());
             let flags = PortFlags {
-                // In generic mode the mark stays with the packet.
-                csum_partial: false,
                 filter: self.filters,
                 sid_hook: self.sid_hooks,
                 ..flags(kernel, logical, current)
@@ -188,8 +196,9 @@ impl Ports {
                 if is_backup || kernel.bypass.excludes(device.ifindex) {
                     flags = PortFlags { forward4: false, forward6: false, seg6: false, ..flags };
                 }
-                // In generic mode the mark stays with the packet.
-                flags.csum_partial = device.leaves_checksums() && self.mode != AttachMode::Generic;
+                // In generic mode the mark stays with the packet, but the driver that gets it is not asked whether it can obey it. Nor
+                // is a packet that stands for several cut.
+                flags.csum_partial = device.leaves_checksums() || self.mode == AttachMode::Generic;
                 wanted.insert((device.ifindex, vlan), Port { flags, ..port });
             }
         }
@@ -374,7 +383,7 @@ impl Ports {
             if is_new {
                 veth::warn(std::iter::once(link), self.mode);
             }
-            match dataplane.attach(link.ifindex, &link.name, self.mode) {
+            match attach(link, dataplane, self.mode) {
                 Ok(()) => {
                     self.refused.remove(&link.name);
                     if self.attached.insert(link.ifindex) {
@@ -422,7 +431,7 @@ impl Ports {
         veth::warn(links.filter(|link| !self.attached.contains(&link.ifindex)), self.mode);
         let mut new = Vec::new();
         for link in self.links(kernel) {
-            if let Err(error) = dataplane.attach(link.ifindex, &link.name, self.mode) {
+            if let Err(error) = attach(link, dataplane, self.mode) {
                 for ifindex in new {
                     // The first error is the one to tell.
                     let _ = dataplane.detach(ifindex);
@@ -443,6 +452,12 @@ impl Ports {
         for other in self.attached.difference(&wanted).copied().collect::<Vec<_>>() {
             dataplane.detach(other)?;
             self.attached.remove(&other);
+            if let Some(link) = kernel.links.get(&other) {
+                tracing::warn!(
+                    dev = link.name,
+                    "detached, with its filters: the device has no configured name; the kernel forwards its packets"
+                );
+            }
         }
         Ok(())
     }
@@ -511,6 +526,15 @@ impl Ports {
     }
 }
 
+/// Attaches to a device whose frames the program can read.
+fn attach(link: &Link, dataplane: &mut Dataplane, mode: AttachMode) -> Result<(), Error> {
+    if link.has_ethernet {
+        dataplane.attach(link.ifindex, &link.name, mode)
+    } else {
+        Err(Error::NotEthernet { device: link.name.clone() })
+    }
+}
+
 /// A port on its way from or to a tenant. Nothing is forwarded, and the kernel gets nothing, until every packet that met the old
 /// flags is through. Lookup ids and flags of a port are not replaced at one stroke.
 fn frozen(before: &Port, after: &Port) -> Option<Port> {
@@ -526,7 +550,7 @@ fn flags(kernel: &KernelState, link: &Link, (table4, table6): (bool, bool)) -> P
         free && table && kernel.obstacle(family).is_none() && kernel.forwards(family, link.ifindex)
     };
     let hmac = kernel.sysctl.devices.get(&link.name).is_some_and(|device| device.hmac_required);
-    let rp_filter = kernel.rp_filter(link.ifindex);
+    let rp_filter = kernel.rp_filter(link);
     let forward6 = forwards(family::INET6, table6);
     let tenant = kernel.declared_vrf_of(link).is_some();
     PortFlags {

@@ -112,7 +112,8 @@ impl Rehearsal {
 
     /// The links of the configured devices.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
-        let named = |link: &&Link| self.config.devices.contains(&link.name);
+        let named =
+            |link: &&Link| link.names().any(|name| self.config.devices.iter().any(|given| given == name));
         self.mirror.kernel.links.values().filter(named)
     }
 

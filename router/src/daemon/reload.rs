@@ -79,6 +79,17 @@ impl Daemon {
         Ok(job)
     }
 
+    /// Logs the declared VLANs that no link stands for.
+    pub(super) fn log_missing_vlans(&self) {
+        let kernel = &self.mirror.kernel;
+        for name in kernel.settings.tenants.missing(&kernel.links) {
+            tracing::warn!(
+                vlan = name,
+                "VLAN device missing; XDP does not forward this VLAN until the device appears"
+            );
+        }
+    }
+
     /// A name that is new has to be a device's; one that is waited for already is waited for further.
     fn expect_devices(&self, names: &[String]) -> Result<(), Error> {
         let mut missing = Ports::missing_of(names, &self.mirror.kernel);
@@ -103,6 +114,7 @@ impl Daemon {
             match &done {
                 Ok(()) => {
                     tracing::info!(devices = self.ports.names.join(" "), "reloaded");
+                    self.log_missing_vlans();
                     self.log_sid_hooks();
                 }
                 Err(error) => tracing::error!("not reloaded: {error}; trielined keeps the old configuration"),

@@ -2,7 +2,7 @@
 
 use super::work::{FullAudit, Work};
 use super::{ControlSource, DETACHED, Daemon, TICK};
-use crate::api::control::{Access, Client, CountedSid, Job, Refusal, Request};
+use crate::api::control::{Access, Client, Job, Refusal, Request};
 use crate::api::hint;
 use crate::api::route::Route;
 use crate::api::route_json;
@@ -27,22 +27,28 @@ const CLIENTS: usize = 128;
 /// The same for those that may only read: they take no place of the others.
 const READERS: usize = 32;
 
+fn limit(access: Access) -> usize {
+    match access {
+        Access::Full => CLIENTS,
+        Access::Read => READERS,
+    }
+}
+
 impl Daemon {
     /// Whether connections with this access are taken at present.
     pub(super) fn listens(&self, access: Access, now: Instant) -> bool {
-        let limit = match access {
-            Access::Full => CLIENTS,
-            Access::Read => READERS,
-        };
-        let connected = self.clients.iter().filter(|(client, _)| client.access() == access);
-        let has_room = connected.count() < limit || (access == Access::Read && self.idle_reader().is_some());
+        let has_room = self.connected(access) < limit(access) || self.idle(access).is_some();
         has_room && self.accept_after <= now
     }
 
-    /// The reader that has been connected for the longest time, of those that wait for no answer.
-    fn idle_reader(&self) -> Option<usize> {
+    fn connected(&self, access: Access) -> usize {
+        self.clients.iter().filter(|(client, _)| client.access() == access).count()
+    }
+
+    /// The connection with this access that has been there for the longest time, of those that wait for no answer.
+    fn idle(&self, access: Access) -> Option<usize> {
         let is_idle = |(client, work): &(Client, Option<Work>)| {
-            client.access() == Access::Read && work.is_none() && !client.has_output()
+            client.access() == access && work.is_none() && !client.has_output()
         };
         self.clients.iter().position(is_idle)
     }
@@ -60,16 +66,15 @@ impl Daemon {
 
     fn accept(&mut self, index: usize) {
         let access = self.listeners[index].access;
-        for _ in 0..CLIENTS {
+        for _ in 0..limit(access) {
             if !self.listens(access, Instant::now()) {
                 break;
             }
             match self.listeners[index].accept() {
                 Ok(client) => {
-                    let readers = self.clients.iter().filter(|(client, _)| client.access() == Access::Read);
-                    if access == Access::Read && readers.count() >= READERS {
-                        // A reader that asks nothing takes no place of one that does.
-                        self.idle_reader().map(|idle| self.clients.remove(idle));
+                    if self.connected(access) >= limit(access) {
+                        // A connection that asks nothing takes no place of one that does.
+                        self.idle(access).map(|idle| self.clients.remove(idle));
                     }
                     self.clients.extend(client.map(|client| (client, None)));
                 }
@@ -112,9 +117,7 @@ impl Daemon {
             Some(Ok(Request::Filters)) => client.answer(&self.filters.status(self.dataplane.filters()))?,
             Some(Ok(Request::Sids)) => {
                 let counts = self.dataplane.sid_counters().unwrap_or_default();
-                let counts: Vec<CountedSid> =
-                    counts.into_iter().map(|(id, count)| CountedSid { id, count }).collect();
-                client.answer(&counts)?;
+                client.answer(&route_query::sids(&self.mirror, &self.publisher, &counts))?;
             }
             Some(Ok(Request::SidHooks)) => client.answer(&self.sid_hooks.status())?,
             Some(Ok(Request::Reload { filter })) => match self.filters.reload(filter.as_deref()) {
@@ -179,7 +182,7 @@ impl Daemon {
                 claimed: image.claimed,
             },
             devices: ports.map(|(key, port)| self.device(*key, port, &modes, counters.as_ref())).collect(),
-            missing: self.ports.missing(&self.mirror.kernel).map(str::to_owned).collect(),
+            missing: self.missing(),
             refused: self
                 .ports
                 .refused()
@@ -211,6 +214,13 @@ impl Daemon {
             ..Status::default()
         }
         .with_heartbeat(self.dataplane.heartbeat())
+    }
+
+    /// Names of the configuration that no link has: devices, and declared VLANs.
+    fn missing(&self) -> Vec<String> {
+        let kernel = &self.mirror.kernel;
+        let vlans = kernel.settings.tenants.missing(&kernel.links).into_iter();
+        self.ports.missing(kernel).chain(vlans).map(str::to_owned).collect()
     }
 
     /// The fates of forwarded packets.
@@ -251,14 +261,22 @@ impl Daemon {
                 PassReason::NoDevice | PassReason::NoXdpXmit | PassReason::NoCarrier => {
                     nhg.hops.first().map(|hop| self.mirror.kernel.name(hop.ifindex))
                 }
-                PassReason::Unsupported | PassReason::TableFull | PassReason::OnLink => None,
-                _ => continue,
+                PassReason::Unsupported | PassReason::TableFull | PassReason::OnLink | PassReason::Rule => {
+                    None
+                }
+                PassReason::Local if nhg.sid.is_some() => None,
+                // By the loopback.
+                PassReason::Unreachable if nhg.kind == kind::UNICAST => None,
+                PassReason::Local
+                | PassReason::Unreachable
+                | PassReason::Prohibit
+                | PassReason::Unresolved => continue,
             };
             let mut way = Route::default();
             nhg.hops.iter().for_each(|hop| route_json::hop(nhg.family, hop, &self.mirror.kernel, &mut way));
             let words: Vec<String> = [way.encap, way.mode, way.behaviour].into_iter().flatten().collect();
             let what = if words.is_empty() { kind::name(nhg.kind).to_owned() } else { words.join(" ") };
-            let hint = hint::of(nhg, reason, &self.mirror.kernel);
+            let hint = hint::told(nhg, reason, self.publisher.action_index.cause(id), &self.mirror.kernel);
             *punted.entry((reason, what, dev, hint)).or_default() += 1;
         }
         let reported = |((reason, what, dev, hint), nexthop_groups): (Kind, _)| Punted {

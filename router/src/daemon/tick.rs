@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// The end of a line about an error that comes once a second.
-const AGAIN: &str = "trielined tries again every second";
+pub(super) const AGAIN: &str = "trielined tries again every second";
 
 /// Of this thread: dumps of the kernel's count, too.
 fn processor_time() -> Duration {
@@ -30,9 +30,8 @@ impl Daemon {
     /// Takes over those settings; whether any is another. They stay where the kernel does not answer.
     pub(super) fn renew_sysctl(&mut self) -> bool {
         let sysctl = self.sysctl();
-        self.standing.note("read settings of devices", "trielined keeps the last ones", sysctl).is_some_and(
-            |sysctl| std::mem::replace(&mut self.mirror.kernel.sysctl, sysctl) != self.mirror.kernel.sysctl,
-        )
+        let sysctl = self.standing.note("read settings of devices", "trielined keeps the last ones", sysctl);
+        sysctl.is_some_and(|sysctl| self.mirror.put_sysctl(sysctl))
     }
 
     /// Once a second: what the kernel does not announce, and neighbours that only we use.
@@ -112,6 +111,7 @@ impl Daemon {
     /// Looks at all that the kernel does not announce; what differs is a change of its state.
     pub(super) fn poll_unannounced(&mut self) {
         self.mirror.changes.kernel |= self.renew_sysctl();
+        self.schedule();
         self.check_bypassed();
     }
 

@@ -4,6 +4,7 @@ use crate::api::route_query::Cursor;
 use crate::audit::full::{Full, NAMED};
 use crate::audit::sampler::{Sample, Sampler};
 use crate::audit::{AuditStatus, Difference, Kind, Part};
+use crate::kernel::family;
 use crate::kernel::socket::{Error, Netlink};
 use crate::rib::mirror::Changes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ pub(super) struct Audit {
     pub(super) suspects: BTreeMap<Sample, (u8, Box<Difference>, Instant)>,
     /// Differences that were counted and logged, until they are found equal or are repaired.
     pub(super) open: Open,
+    /// Differences of the mirror for which all routes were dumped, until their address is found equal.
+    dumped: BTreeMap<Key, Difference>,
     /// A command's audit of everything goes on.
     pub(super) is_running: bool,
     /// No repair before.
@@ -35,7 +38,7 @@ pub(super) struct Audit {
 
 impl Audit {
     pub(super) fn new(rate: u32) -> Result<Self, Error> {
-        let (sampler, suspects, open) = Default::default();
+        let (sampler, suspects, open, dumped) = Default::default();
         Ok(Self {
             status: AuditStatus { rate, ..AuditStatus::default() },
             socket: Netlink::route()?,
@@ -44,6 +47,7 @@ impl Audit {
             second: Instant::now(),
             suspects,
             open,
+            dumped,
             is_running: false,
             repair_after: None,
             pause: REPAIR_AFTER,
@@ -56,6 +60,43 @@ impl Audit {
 
     pub(super) fn status(&self) -> AuditStatus {
         AuditStatus { suspects: self.suspects.len(), rounds: self.sampler.rounds, ..self.status.clone() }
+    }
+
+    /// Whether all routes were dumped for this very difference, and it stayed: the kernel's lookup says something else than its dump.
+    pub(super) fn outlasts_dump(&self, difference: &Difference) -> bool {
+        let is_same =
+            |known: &Difference| (&known.kernel, &known.mirror) == (&difference.kernel, &difference.mirror);
+        difference.part == Part::Mirror && self.dumped.get(&key(difference)).is_some_and(is_same)
+    }
+
+    /// Looks at these, which were just repaired, again.
+    pub(super) fn look_again(&mut self, repaired: Vec<Difference>, at: Instant) {
+        for difference in repaired {
+            let Some(address) = difference.address.as_ref().and_then(|address| address.parse().ok()) else {
+                continue;
+            };
+            let netlink = if matches!(address, IpAddr::V4(_)) { family::INET } else { family::INET6 };
+            let sample = Sample { table: (netlink, difference.table), address };
+            if difference.part == Part::Mirror && self.dumped.len() < NAMED as usize {
+                self.dumped.insert(key(&difference), difference.clone());
+            }
+            self.suspects.insert(sample, (0, Box::new(difference), at));
+        }
+    }
+
+    /// An address of a table is as it should be.
+    pub(super) fn close(&mut self, table: u32, address: IpAddr) {
+        self.open.close(table, address);
+        if !self.dumped.is_empty() {
+            let address = Some(address.to_string());
+            self.dumped.retain(|_, known| known.table != table || known.address != address);
+        }
+    }
+
+    /// All are repaired, but for those that no dump ends.
+    pub(super) fn forget_repaired(&mut self) {
+        let dumped = &self.dumped;
+        self.open.0.retain(|known, _| known.0 == Part::Map || dumped.contains_key(known));
     }
 
     /// The time of the next look; `None`: with the next tick.
@@ -97,9 +138,10 @@ impl Open {
         }
     }
 
-    /// All are repaired.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Of the maps beside tables and actions, just these differ.
+    pub(super) fn retain_maps(&mut self, differences: &[Difference]) {
+        let found: BTreeSet<_> = differences.iter().map(key).collect();
+        self.0.retain(|known, _| known.0 != Part::Map || found.contains(known));
     }
 }
 
@@ -173,7 +215,7 @@ mod tests {
         assert!(!open.enter(&difference(2)));
         open.close(254, [10, 0, 2, 1].into());
         assert!(open.enter(&difference(2)));
-        open.clear();
+        open.retain_only(&[]);
         assert!(open.enter(&difference(2)));
         // More than it remembers are not new again and again.
         for n in 0..2 * NAMED {

@@ -1,6 +1,7 @@
 //! The owner's handle on the dataplane: opens or takes over an instance, attaches it to devices.
 
 pub mod actions;
+pub mod damage;
 pub(crate) mod frames;
 pub mod pinned_maps;
 pub mod test_run;
@@ -224,6 +225,7 @@ impl Dataplane {
                     tables: options.tables,
                     image_version: pins::IMAGE_VERSION,
                     hash_key,
+                    frags: options.frags.into(),
                 },
             )?;
         }
@@ -388,6 +390,8 @@ impl Dataplane {
         check_ifindex(ifindex)?;
         match attachment::of_link(&self.link_path(ifindex), ifindex)? {
             Some(attachment) if attachment.mode == mode => return Ok(()),
+            // The tables that are in force go on until these take their place.
+            Some(_) if self.former.is_some() => return Ok(()),
             Some(_) => drop(self.detach(ifindex)?),
             None => {}
         }

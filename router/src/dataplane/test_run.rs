@@ -63,6 +63,7 @@ impl TestRun {
             actions: count(pins::ACTIONS)?,
             adjacencies: count(pins::ADJACENCIES)?,
             rules: count(pins::RULES)?,
+            frags: instance.frags != 0,
         };
         let Loaded { mut maps, program, .. } = load(&options, image, instance.hash_key, Some(&OWN))?;
         let (captures, rings) = (maps.take(pins::CAPTURES)?, maps.take(pins::CAPTURE_RINGS)?);

@@ -4,8 +4,9 @@
 //! however many routes use it.
 
 use crate::dataplane::actions::Actions;
+use crate::fib::cause::Cause;
 use crate::fib::meaning::{Host, Meaning};
-use crate::fib::resolve::Resolver;
+use crate::fib::resolve::{Resolved, Resolver};
 use crate::kernel::TableKey;
 use crate::rib::nexthop_group::{KeyMap, NhgId};
 use crate::rib::policy::PolicyAction;
@@ -19,6 +20,8 @@ use std::net::IpAddr;
 struct Entry {
     id: u32,
     action: Action,
+    /// Why the action passes.
+    cause: Option<Cause>,
 }
 
 /// The object that a number in the tables stands for.
@@ -76,7 +79,7 @@ impl ActionIndex {
         if let Some(id) = self.fixed.get(&policy_action) {
             return *id;
         }
-        match enter(actions, action) {
+        match enter(actions, Ok(action)) {
             Ok(entry) => {
                 self.fixed.insert(policy_action, entry.id);
                 entry.id
@@ -91,7 +94,7 @@ impl ActionIndex {
         if let Some((_, entry)) = self.defaults.get(&table) {
             return Some((entry.id, false));
         }
-        match enter(actions, Action::Pass(PassReason::Unsupported)) {
+        match enter(actions, Err(PassReason::Unsupported.into())) {
             Ok(entry) => {
                 let id = entry.id;
                 self.defaults.insert(table, (None, entry));
@@ -217,6 +220,11 @@ impl ActionIndex {
         self.nhgs.get(nhg as usize)?.as_ref().map(|entry| &entry.action)
     }
 
+    /// Why a nexthop group's packets are the kernel's, if they are.
+    pub fn cause(&self, nhg: NhgId) -> Option<&Cause> {
+        self.nhgs.get(nhg as usize)?.as_ref()?.cause.as_ref()
+    }
+
     /// The number of a meaning in a table, and the action that the dataplane is to have under it; `None`: no action belongs to it.
     pub fn find(&self, table: TableKey, meaning: Meaning) -> Option<(u32, Action)> {
         let entry = match meaning {
@@ -257,7 +265,8 @@ impl ActionIndex {
                 let defaults = self.defaults.values_mut().map(|(_, entry)| entry);
                 let mut all = self.nhgs.iter_mut().flatten().chain(defaults).chain(self.hosts.values_mut());
                 // The next refresh tries again.
-                all.find(of).into_iter().for_each(|entry| entry.action = pass.clone());
+                let blocked = |entry: &mut Entry| (entry.action, entry.cause) = (pass.clone(), Some(FULL));
+                all.find(of).into_iter().for_each(blocked);
             }
         }
         damaged.len()
@@ -323,10 +332,22 @@ fn count_refused(refused: &mut u64, error: &Error) {
     }
 }
 
-fn enter(actions: &mut Actions, action: Action) -> Result<Entry, Error> {
+/// The cause of an action without room.
+const FULL: Cause = Cause::Verdict(PassReason::TableFull);
+
+/// The dataplane's action, and the cause where it leaves that to the kernel.
+fn settled(resolved: Resolved<Action>) -> (Action, Option<Cause>) {
+    match resolved {
+        Ok(action) => (action, None),
+        Err(cause) => (Action::Pass(cause.reason()), Some(cause)),
+    }
+}
+
+fn enter(actions: &mut Actions, resolved: Resolved<Action>) -> Result<Entry, Error> {
     let id = actions.alloc()?;
+    let (action, cause) = settled(resolved);
     match actions.set(id, &action) {
-        Ok(()) => Ok(Entry { id, action }),
+        Ok(()) => Ok(Entry { id, action, cause }),
         Err(error) => {
             actions.release(id);
             Err(error)
@@ -334,21 +355,23 @@ fn enter(actions: &mut Actions, action: Action) -> Result<Entry, Error> {
     }
 }
 
-/// Writes `action` where it differs; whether it did. Without room for it the packets are the kernel's: the old action is wrong by now.
-fn write(actions: &mut Actions, entry: &mut Entry, action: Action, refused: &mut u64) -> bool {
+/// Writes the action where it differs; whether it did. Without room for it the packets are the kernel's: the old action is wrong by now.
+fn write(actions: &mut Actions, entry: &mut Entry, resolved: Resolved<Action>, refused: &mut u64) -> bool {
+    let (action, cause) = settled(resolved);
+    entry.cause = cause;
     if entry.action == action {
         return false;
     }
-    let action = match actions.set(entry.id, &action) {
+    entry.action = match actions.set(entry.id, &action) {
         Ok(()) => action,
         Err(error) => {
             count_refused(refused, &error);
             let pass = Action::Pass(PassReason::TableFull);
             // A pass needs no room; should even that fail, the next refresh tries again.
             let _ = actions.set(entry.id, &pass);
+            entry.cause = Some(FULL);
             pass
         }
     };
-    entry.action = action;
     true
 }

@@ -3,6 +3,7 @@
 //! A number that is given out names nothing else until a grace period after it was given back. Those that an earlier daemon
 //! gave out are not used before nothing names them any more.
 
+use crate::fib::readers::Readers;
 use crate::kernel::{TABLE_MAIN, TableKey, family};
 use crate::xdp::table_ids::{OTHER_TABLES, TABLE4, TABLE6};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,13 +22,8 @@ pub struct LookupIds {
     grace: ReaderGrace,
     /// Of the packets that come in by a device, or that a VRF device sends on, by family and device.
     pub(super) of: HashMap<(u8, u32), u32>,
-    /// Whether local and main decide where no other table has a route; IPv4 and IPv6.
-    pub(super) ends_in_main: [bool; 2],
-}
-
-/// The index of a family in a pair of IPv4 and IPv6.
-pub(super) fn place(family: u8) -> usize {
-    usize::from(family == family::INET6)
+    /// All whose packets meet routes.
+    pub readers: Readers,
 }
 
 /// The table of local and main together.
@@ -40,8 +36,8 @@ impl LookupIds {
     pub(super) fn new(tables: u32, used: impl Fn(u32) -> bool, grace: ReaderGrace) -> Self {
         let all = (OTHER_TABLES.start..tables).rev();
         let (inherited, free) = all.partition(|id| used(*id));
-        let (given, limbo, of, ends_in_main) = Default::default();
-        Self { given, free, limbo, inherited, grace, of, ends_in_main }
+        let (given, limbo, of, readers) = Default::default();
+        Self { given, free, limbo, inherited, grace, of, readers }
     }
 
     /// The lookup id of a device's packets, or of those that a VRF device sends on; `None`: the kernel's.
@@ -53,11 +49,6 @@ impl LookupIds {
     /// was known to use it.
     pub fn of_table(&self, family: u8, table: u32) -> Option<u32> {
         if table == TABLE_MAIN { Some(merged(family)) } else { self.given.get(&(family, table)).copied() }
-    }
-
-    /// Whether local and main decide where no other table has a route, whatever the packet's source and device.
-    pub fn end_in_main(&self, family: u8) -> bool {
-        self.ends_in_main[place(family)]
     }
 
     /// Kernel tables with a number in the image.

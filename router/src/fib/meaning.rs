@@ -54,7 +54,7 @@ pub fn meaning<A: Ip>(
 }
 
 /// Whether the kernel takes a route for an error, which no rule leaves out; so it does next hop objects that lead nowhere.
-fn is_error(nexthops: NexthopState<'_>, nhg: NhgId) -> bool {
+pub(super) fn is_error(nexthops: NexthopState<'_>, nhg: NhgId) -> bool {
     nexthops.get(nhg).is_none_or(|nhg| {
         nhg.hops.is_empty() || matches!(nhg.kind, kind::BLACKHOLE | kind::UNREACHABLE | kind::PROHIBIT)
     })

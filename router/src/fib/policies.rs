@@ -3,12 +3,13 @@
 use crate::bypass::netfilter::Reach;
 use crate::dataplane::actions::Actions;
 use crate::fib::action_index::ActionIndex;
-use crate::fib::lookup_ids::{LookupIds, merged, place};
+use crate::fib::lookup_ids::{LookupIds, merged};
+use crate::fib::readers::{Reader, Readers, place};
 use crate::kernel::{TABLE_MAIN, TableKey, family};
 use crate::rib::kernel_state::KernelState;
 use crate::rib::policy::{FibRules, Ingress, LOOPBACK, PolicyAction, PolicyRule};
 use crate::xdp::rules::{RULES_MAX, Rule, RuleAction, Rules, is_rules};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use trieline_bpf::ReaderGrace;
 
 /// Lookup ids by device, and the chains of rules behind some of them.
@@ -54,10 +55,12 @@ impl Policies {
     /// The policy rules for the packets of each device.
     fn entries(&mut self, kernel: &KernelState, devices: &BTreeSet<u32>) -> Wanted {
         let mut wanted = Vec::new();
+        let (mut readers, mut own) = (BTreeMap::<u32, Reader>::new(), <[Vec<PolicyRule>; 2]>::default());
         for family in [family::INET, family::INET6] {
             let marks = kernel.bypass.marks(family, kernel.settings.bypass_netfilter);
             let rules = FibRules::new(kernel.rules(family), marks.as_deref());
-            self.lookup_ids.ends_in_main[place(family)] = rules.end_in_main();
+            let sent = Ingress { name: "lo", device: LOOPBACK, vrf: None, filtered: false, reversed: false };
+            own[place(family)] = rules.entries(sent, |_| {});
             let parts = kernel.parts(family);
             let punted = &mut self.punted[place(family)];
             punted.clear();
@@ -72,24 +75,39 @@ impl Policies {
                 if !asked {
                     continue;
                 }
-                let reversed = family == family::INET && kernel.rp_filter(link.ifindex) != 0;
+                // Linux looks IPv4 sources up, IPv6 ones not.
+                let reversed = family == family::INET;
+                let filtered = reversed && kernel.rp_filter(link) != 0;
+                let reader = readers.entry(link.ifindex).or_default();
+                reader.vrf = link.vrf_table.map(|_| link.ifindex);
+                let mut take = |reads: Vec<PolicyRule>, asks: Vec<PolicyRule>| {
+                    wanted.push((family, link.ifindex, behind(&parts, reads.clone())));
+                    (reader.reads[place(family)], reader.asks[place(family)]) = (reads, asks);
+                };
+                let ingress =
+                    Ingress { name: &link.name, device: link.ifindex, vrf: None, filtered, reversed };
                 if let Some((_, table)) = kernel.declared_vrf_of(link) {
-                    let entries = vec![PolicyRule::all(PolicyAction::Table(table))];
-                    wanted.push((family, link.ifindex, behind(&parts, entries)));
+                    let device = Ingress { filtered: false, reversed: false, ..ingress };
+                    take(vec![PolicyRule::all(PolicyAction::Table(table))], rules.entries(device, |_| {}));
                     continue;
                 }
                 let ingress = match link.vrf_table {
                     Some(table) => {
-                        Ingress { device: LOOPBACK, vrf: Some((&link.name, table)), reversed: false }
+                        let vrf = Some((link.ifindex, table));
+                        Ingress { device: LOOPBACK, vrf, reversed: false, ..ingress }
                     }
-                    None => Ingress { device: &link.name, vrf: kernel.vrf_of(link), reversed },
+                    None => {
+                        let vrf = link.master.zip(kernel.vrf_of(link)).map(|(vrf, (_, table))| (vrf, table));
+                        Ingress { vrf, ..ingress }
+                    }
                 };
                 let is_port = |index: u32| devices.contains(&index);
                 let reported = is_port(link.ifindex) || link.parent.is_some_and(is_port);
                 let entries = rules.entries(ingress, |why| punted.extend(reported.then_some(why)));
-                wanted.push((family, link.ifindex, behind(&parts, entries)));
+                take(entries.clone(), entries);
             }
         }
+        self.lookup_ids.readers = Readers::new(readers.into_values(), own);
         wanted
     }
 

@@ -17,6 +17,7 @@ use crate::kernel::family;
 use crate::kernel::route::Nexthop;
 use crate::rib::family::NexthopState;
 use crate::rib::mirror::Mirror;
+use crate::xdp::damage::Damage;
 use crate::xdp::local_addrs::{LocalAddrBits, LocalAddrs};
 use crate::xdp::rules::Rules;
 use crate::xdp::table_ids::{NodeImage, RESERVE_TABLE, TABLE4, TABLE6};
@@ -172,7 +173,8 @@ impl Publisher {
         if changes.addresses || changes.kernel {
             self.sources.forget();
         }
-        if changes.kernel || self.named != mirror.nhgs.renamed() {
+        let renamed = self.named != mirror.nhgs.renamed();
+        if changes.kernel || renamed {
             self.find_policies(mirror, devices, rules, actions);
         }
         // Their neighbours' decisions may change, too.
@@ -193,12 +195,13 @@ impl Publisher {
             sources: &self.sources,
         };
         // Actions first: an action that is known to be wrong is worse than a prefix that is.
-        let all = changes.kernel || changes.addresses;
+        let all = changes.kernel || changes.addresses || renamed;
         let renewed = !changes.nhgs.is_empty();
         if all || changed4 || changed6 || renewed || !changes.neighbours.is_empty() {
             let concerned = |id| {
                 let Some(nhg) = mirror.nhgs.get(id) else { return false };
                 all || changes.nhgs.contains(&id)
+                    || nhg.asks_again() && changes.opens()
                     || Resolver::depends_on(nhg).any(|address| renewed || changes.may_move(address))
                     || nhg.hops.iter().any(|hop| {
                         hop.gateway
@@ -224,7 +227,8 @@ impl Publisher {
         };
         writer.family(&mut self.v4, &mirror.v4, resolver.nexthops4, changes.v4, &self.policies.lookup_ids);
         writer.family(&mut self.v6, &mirror.v6, resolver.nexthops6, changes.v6, &self.policies.lookup_ids);
-        if changed4 {
+        // A table that is used from now on has addresses of its own, too.
+        if changed4 || all {
             self.local_addrs.set(&self.own);
         }
         let [flows4, flows6] = mirror.kernel.sysctl.flows;
@@ -286,6 +290,18 @@ impl Publisher {
             parts,
             open,
         );
+    }
+
+    /// Own addresses and keys of flows in the map that are not as they were written.
+    pub fn local_damage(&self, mirror: &Mirror) -> Vec<Damage> {
+        self.local_addrs.damage(&self.own, mirror.kernel.sysctl.flows)
+    }
+
+    /// Writes own addresses and keys of flows once more.
+    pub fn repair_local(&self, mirror: &Mirror) {
+        let [flows4, flows6] = mirror.kernel.sysctl.flows;
+        self.local_addrs.set_flows(flows4, flows6);
+        self.local_addrs.set(&self.own);
     }
 
     /// Whether there are more next hops than actions, or were some seconds ago: the kernel may still have routes for that reason.

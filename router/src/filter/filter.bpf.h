@@ -13,8 +13,7 @@
 #ifndef TRIELINE_FILTER_BPF_H
 #define TRIELINE_FILTER_BPF_H
 
-#include "xdp/headers.bpf.h"
-#include "xdp/lookup.bpf.h"
+#include "filter/link.bpf.h"
 
 #define TL_NO_PORT 0x10000
 
@@ -82,8 +81,8 @@ __attribute__((noinline)) int tl_is_ndp(struct xdp_md *ctx, __u32 at)
 		return 1;
 	if (headers & TL_HEADERS_LATER || (headers & 0xff) != IPPROTO_ICMPV6)
 		return 0;
-	return !bpf_xdp_load_bytes(ctx, TL_HEADERS_AT(headers), &type, sizeof(type)) && type >= 133 &&
-	       type <= 137;
+	return !bpf_xdp_load_bytes(ctx, TL_HEADERS_AT(headers), &type, sizeof(type)) && type >= TL_ND_FIRST &&
+	       type <= TL_ND_LAST;
 }
 
 /* Whether a port is in one of the filter's ranges. A function of its own: a verifier looks at it once, not
@@ -123,15 +122,18 @@ TL_INLINE void tl_filter_note(__u32 slot)
 		scratch->head.filter = slot + 1;
 }
 
+/* With the number of a list: only those of its filters that ask for packets of the link. */
+#define TL_LIST_OF_LINK (1 << 8)
+
 /* The verdict, or TL_GO_ON, of the filters of list `list` on the packet whose IP header begins at `at`. The
  * packet around it ends at `end`. A packet without a whole header is dropped. */
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
-	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &list);
-	const __u32 unread = list == TL_LIST_PORTS ? TL_DROP_UNINSPECTABLE : TL_DROP_SID_HOOK_HEADERS;
-	__u32 key, left, ports;
+	__u32 key = list & 0xff, of_link = list & TL_LIST_OF_LINK, left, ports;
+	const __u32 unread = key == TL_LIST_PORTS ? TL_DROP_UNINSPECTABLE : TL_DROP_SID_HOOK_HEADERS;
+	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &key);
 
 	if (!word || at > TL_FILTER_REACH)
 		return unread;
@@ -171,7 +173,7 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 		if (!filter)
 			break;
 		key++;
-		if (!tl_matches(filter, &p))
+		if ((of_link && !filter->link) || !tl_matches(filter, &p))
 			continue;
 		slot = filter->counter;
 		count = bpf_map_lookup_elem(&filter_counters, &slot);
@@ -189,18 +191,29 @@ __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32
 	return TL_GO_ON;
 }
 
+/* The list for the packets of ports, as this one meets it. */
+TL_INLINE __u32 tl_port_list(struct xdp_md *ctx, const struct tl_frame *f, __u32 ipv6)
+{
+	return tl_is_of_link(ctx, f, ipv6) ? TL_LIST_PORTS | TL_LIST_OF_LINK : TL_LIST_PORTS;
+}
+
 /*
  * The verdict, or TL_GO_ON, of the port's filters on a packet that is `verdict` so far. They also
  * hold for packets passed for their headers: the kernel has no filters. The guard calls them for packets
- * that do not come here, before they are passed (guard.bpf.h).
+ * that do not come here, before they are passed (guard.bpf.h). A packet of the link that they left alone
+ * is the kernel's: it is not looked up again, and so not forwarded.
  */
 TL_INLINE __u32 tl_filter_port(struct xdp_md *ctx, struct tl_frame *f, __u32 ipv6, __u32 verdict)
 {
+	__u32 list, answer;
+
 	if (TL_LIKELY(!(f->port->flags & TL_PORT_FILTER)) ||
 	    (verdict >= TL_DROP_FIRST && verdict != TL_GO_ON))
 		return TL_GO_ON;
 	f->filtered = 1;
-	return tl_filter_at(ctx, f->l2, TL_NO_END, ipv6, TL_LIST_PORTS);
+	list = tl_port_list(ctx, f, ipv6);
+	answer = tl_filter_at(ctx, f->l2, TL_NO_END, ipv6, list);
+	return answer == TL_GO_ON && verdict == TL_GO_ON && list != TL_LIST_PORTS ? TL_PASS_LOCAL : answer;
 }
 
 #endif

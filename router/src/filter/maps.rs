@@ -11,6 +11,7 @@ use trieline_bpf::{Mapping, ReaderGrace};
 use trieline_lpm::Grace;
 
 use crate::filter::rule::{FilterAction, FilterMatch, FilterRule};
+use crate::xdp::damage::Damage;
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_filter, tl_filter_count, tl_filter_list, tl_limits};
 use crate::xdp::sys;
@@ -49,6 +50,7 @@ impl Filter {
             ranges: rule.ports.len() as u8,
             counter: self.counter,
             protocol: rule.protocol.map_or(ANY_PROTOCOL, u16::from),
+            link: rule.link.into(),
             ..Default::default()
         };
         for (to, range) in record.ports.iter_mut().zip(&rule.ports) {
@@ -72,6 +74,7 @@ impl Filter {
             rule: FilterRule {
                 protocol: u8::try_from(record.protocol).ok(),
                 ports: ranges.map(|range| range.first..=range.last).collect(),
+                link: record.link != 0,
                 ..FilterRule::new(String::from_utf8_lossy(name), address, action)
             },
             table4: table(record.table4),
@@ -131,6 +134,45 @@ impl FilterMaps {
         Some(unsafe { std::mem::transmute::<[u8; size_of::<tl_filter>()], tl_filter>(bytes) })
     }
 
+    /// The word of a list that is these filters, from `at` on.
+    fn word(at: u32, list: &[Filter]) -> u64 {
+        let asks = list.iter().any(|filter| filter.rule.protocol.is_some() || !filter.rule.ports.is_empty());
+        let upper = if asks { tl_filter_list::TL_LIST_UPPER.0 } else { 0 };
+        u64::from(at | (list.len() as u32) << 16 | upper)
+    }
+
+    /// Lists that are not these, written from `at` on.
+    fn damage(&self, mut at: u32, lists: &[Vec<Filter>]) -> Result<Vec<Damage>> {
+        let text = |filters: &[Filter]| {
+            let filter = |filter: &Filter| {
+                let Filter { rule, table4, table6, counter } = filter;
+                let (name, action, address) = (&rule.name, rule.action, rule.address);
+                format!("{name}: {action:?} {address:?}, tables {table4:?} {table6:?}, counter {counter}")
+            };
+            Some(filters.iter().map(filter).collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+        };
+        let mut damaged = Vec::new();
+        for (number, word) in self.lists.words64(LISTS as usize).iter().enumerate() {
+            let list = lists.get(number).map_or(&[][..], Vec::as_slice);
+            let mut is_equal = word.load(Ordering::Acquire) == Self::word(at, list);
+            for (filter, place) in list.iter().zip(at..) {
+                // SAFETY: a struct of integers without padding (80 bytes of fields, asserted in intf.h).
+                let bytes = |record| unsafe {
+                    std::mem::transmute::<tl_filter, [u8; size_of::<tl_filter>()]>(record)
+                };
+                is_equal &= self.read(place).map(bytes) == Some(bytes(filter.encode()?));
+            }
+            if !is_equal {
+                let (written, found) = (text(list), text(&self.list(number as u32)));
+                let found =
+                    if found == written { Some("other protocols, ports or names".into()) } else { found };
+                damaged.push(Damage::new(format!("filter list {number}"), written, found));
+            }
+            at += list.len() as u32;
+        }
+        Ok(damaged)
+    }
+
     fn write(&self, at: u32, record: tl_filter) {
         // SAFETY: a struct of integers without padding (80 bytes of fields, asserted in intf.h).
         let bytes: [u8; size_of::<tl_filter>()] = unsafe { std::mem::transmute(record) };
@@ -177,6 +219,8 @@ pub struct Filters {
     grace: ReaderGrace,
     /// Packets may be under way that meet filters of before.
     met: bool,
+    /// The place of the first filter that this owner has written, once it has.
+    first: Option<u32>,
 }
 
 impl Filters {
@@ -191,7 +235,7 @@ impl Filters {
 
     /// `inherited`: a predecessor may have taken filters out just before it ended.
     pub(crate) fn new(maps: FilterMaps, grace: ReaderGrace, inherited: bool) -> Self {
-        Self { maps, grace, met: inherited }
+        Self { maps, grace, met: inherited, first: None }
     }
 
     /// The filters of a list, in order; also those that an earlier owner set.
@@ -216,17 +260,16 @@ impl Filters {
         // The half that no list leads to.
         let used = (0..LISTS).map(|list| self.maps.span(list)).find(|(_, count)| *count > 0);
         self.met |= used.is_some();
-        let mut at = if used.is_some_and(|(first, _)| first < FILTERS) { FILTERS } else { 0 };
+        let first = self.first.or(used.map(|(first, _)| first));
+        let mut at = if first.is_some_and(|first| first < FILTERS) { FILTERS } else { 0 };
+        self.first = Some(at);
         for (record, to) in records.into_iter().zip(at..) {
             self.maps.write(to, record);
         }
         let words = self.maps.lists.words64(LISTS as usize);
         for (nth, word) in words.iter().enumerate() {
             let list = lists.get(nth).map_or(&[][..], Vec::as_slice);
-            let asks =
-                list.iter().any(|filter| filter.rule.protocol.is_some() || !filter.rule.ports.is_empty());
-            let upper = if asks { tl_filter_list::TL_LIST_UPPER.0 } else { 0 };
-            word.store(u64::from(at | (list.len() as u32) << 16 | upper), Ordering::Release);
+            word.store(FilterMaps::word(at, list), Ordering::Release);
             at += list.len() as u32;
         }
         if std::mem::take(&mut self.met) {
@@ -234,6 +277,11 @@ impl Filters {
             self.grace.wait(ticket);
         }
         Ok(())
+    }
+
+    /// Lists that are not these, which were set.
+    pub(crate) fn damage(&self, lists: &[Vec<Filter>]) -> Result<Vec<Damage>> {
+        self.first.map_or_else(|| Ok(Vec::new()), |first| self.maps.damage(first, lists))
     }
 
     /// Counts of a filter's matches.

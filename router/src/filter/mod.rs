@@ -210,6 +210,11 @@ impl Filters {
         Ok(filters)
     }
 
+    /// The lists in force, by number: that of the ports, then those of SID hooks.
+    pub fn lists(&self) -> Vec<Vec<Filter>> {
+        arranged(&self.active, &self.bound)
+    }
+
     /// Whether ports are to ask any.
     pub fn any(&self) -> bool {
         self.active.iter().any(|active| !is_bound(&self.bound, &active.filter.rule.name))

@@ -3,12 +3,15 @@
 use super::copies;
 use super::error::Error;
 use super::rule::FilterRule;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use trieline_lpm::io::{ImportError, ReadOptions};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use trieline_lpm::io::{ImportError, PrefixList, ReadOptions};
 use trieline_lpm::{Address, Prefix};
 
 /// The prefixes of a file, in order, each with the value 1.
@@ -101,12 +104,24 @@ impl Reader {
     }
 }
 
+/// The most bytes of a file, unpacked: three times what ten million IPv4 prefixes need.
+const BYTES: u64 = 512 << 20;
+/// The longest time that a file is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Reads a filter's file: text, JSON, `ip route` or MRT, packed or not. O(n log n).
 pub fn read(rule: &FilterRule) -> Result<Set, Error> {
     let file = rule.file.as_ref().ok_or_else(|| Error::NoFile { name: rule.name.clone() })?;
     let fail = |source| Error::File { name: rule.name.clone(), source };
-    let options = ReadOptions { skip_bad: rule.skip_bad, truncate: rule.truncate, ..ReadOptions::default() };
-    let list = trieline_lpm::io::read(file, &options).map_err(fail)?;
+    let options = ReadOptions {
+        set: true,
+        regular: true,
+        limit: Some(BYTES),
+        skip_bad: rule.skip_bad,
+        truncate: rule.truncate,
+        ..ReadOptions::default()
+    };
+    let list = read_in_time(file, options, PATIENCE).and_then(|list| list.not_blank(file)).map_err(fail)?;
     if !list.keys.is_empty() {
         let what = "has keys that are not IP addresses; expected IPv4 and IPv6 prefixes".into();
         return Err(fail(ImportError::Whole { path: file.clone(), what }));
@@ -129,10 +144,43 @@ pub fn read(rule: &FilterRule) -> Result<Set, Error> {
     let set =
         Set { v4: sorted(list.prefixes.v4), v6: sorted(list.prefixes.v6), bad: list.bad, problem: None };
     if set.v4.is_empty() && set.v6.is_empty() {
-        // Good for a list that fills later, and what a download that failed leaves.
+        // Good for a list that fills later: it has a comment.
         tracing::warn!(filter = rule.name, file = %file.display(), "the file has no prefixes; the filter matches no packet");
     }
     Ok(set)
+}
+
+/// Files that threads are reading now.
+static READING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Reads a file on a thread of its own: a file on a server that does not answer can block for ever, and nothing can end that. Such a thread
+/// stays until the server answers; the file is not read a second time beside it.
+fn read_in_time(file: &Path, options: ReadOptions, patience: Duration) -> Result<PrefixList, ImportError> {
+    let late = |what: String| ImportError::Whole { path: file.into(), what };
+    let reading = || READING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !reading().insert(file.into()) {
+        return Err(late(
+            "it is still being read since an earlier try; expected a file system that answers".into(),
+        ));
+    }
+    let (done, result) = channel();
+    let path = file.to_path_buf();
+    let thread = std::thread::Builder::new().name("list".into()).spawn(move || {
+        let list = trieline_lpm::io::read(&path, &options);
+        reading().remove(&path);
+        // Nobody waits any more.
+        let _ = done.send(list);
+    });
+    if let Err(source) = thread {
+        reading().remove(file);
+        return Err(ImportError::Io { path: file.into(), source });
+    }
+    result.recv_timeout(patience).unwrap_or_else(|_| {
+        Err(late(format!(
+            "it was not read within {} s; expected a file system that answers",
+            patience.as_secs()
+        )))
+    })
 }
 
 fn sorted<A: Address>(prefixes: Vec<(Prefix<A>, Option<u32>)>) -> Vec<(Prefix<A>, u32)> {
@@ -140,4 +188,58 @@ fn sorted<A: Address>(prefixes: Vec<(Prefix<A>, Option<u32>)>) -> Vec<(Prefix<A>
     sorted.sort_unstable();
     sorted.dedup();
     sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::rule::{FilterAction, FilterMatch};
+    use std::io::Write as _;
+
+    #[test]
+    fn a_list_that_cannot_be_one_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        let rule = |skip_bad| FilterRule {
+            file: Some(path.clone()),
+            skip_bad,
+            ..FilterRule::new("threats", FilterMatch::Source, FilterAction::Drop)
+        };
+        for (content, what) in [
+            (&b""[..], "0 bytes"),
+            (b"<html>502 Bad Gateway</html>\n", "1 bad lines and no good one"),
+            (b"{\"error\": \"try later\"}\n", "skip_bad"),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let error = read(&rule(true)).unwrap_err().to_string();
+            assert!(error.starts_with("filter threats: ") && error.contains(what), "{error}");
+        }
+        std::fs::write(&path, "; nothing today\n").unwrap();
+        assert!(read(&rule(true)).unwrap().v4.is_empty());
+        std::fs::write(&path, "; Spamhaus\n192.0.2.0/24 ; SBL1\n198.51.100.1-198.51.100.2 0\n").unwrap();
+        assert_eq!(read(&rule(false)).unwrap().v4.len(), 3);
+    }
+
+    #[test]
+    fn a_file_that_blocks_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let refused = read_in_time(&path, ReadOptions { regular: true, ..ReadOptions::default() }, PATIENCE);
+        assert!(refused.unwrap_err().to_string().contains("not a regular file"));
+        // Without that test, reading blocks as on a server that does not answer.
+        let patience = Duration::from_millis(50);
+        let late = read_in_time(&path, ReadOptions::default(), patience).unwrap_err().to_string();
+        assert!(late.contains("not read within"), "{late}");
+        let again = read_in_time(&path, ReadOptions::default(), patience).unwrap_err().to_string();
+        assert!(again.contains("still being read"), "{again}");
+        // It answers at last.
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all(b"10.0.0.0/8\n").unwrap();
+        let gone = || !READING.lock().unwrap().contains(&path);
+        assert!((0..1000).any(|_| gone() || {
+            std::thread::sleep(Duration::from_millis(5));
+            false
+        }));
+    }
 }

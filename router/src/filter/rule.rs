@@ -48,6 +48,9 @@ pub struct FilterRule {
     pub ports: Vec<RangeInclusive<u16>>,
     /// The treatment of matching packets.
     pub action: FilterAction,
+    /// Packets that belong to the link are matched, too: neighbour discovery, DHCP, OSPF, and others between link-local addresses.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub link: bool,
     /// Lines of the file that are wrong are passed over and counted, instead of changing nothing.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub skip_bad: bool,
@@ -130,6 +133,7 @@ impl FilterRule {
             protocol: None,
             ports: Vec::new(),
             action,
+            link: false,
             skip_bad: false,
             truncate: false,
         }

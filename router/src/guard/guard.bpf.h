@@ -14,8 +14,6 @@
 #include "sid_hook/sid_hook.bpf.h"
 #include "srv6/endpoint.bpf.h"
 
-#define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_SID_HOOK)
-
 /* Protocols between the stations of a link, by EtherType; also a length, with LLC or SNAP behind it (spanning
  * tree, IS-IS, CDP). Linux gives none of these to IP, nor finds IP in them. */
 TL_INLINE int tl_is_link_protocol(__be16 proto)
@@ -32,62 +30,6 @@ TL_INLINE int tl_is_link_protocol(__be16 proto)
 		return 1;
 	}
 	return TL_BE16(proto) < ETH_P_802_3_MIN;
-}
-
-/* Whether a packet is to a group of this link or to all on it: no router forwards it. */
-TL_INLINE int tl_is_link_group4(const struct iphdr *ip)
-{
-	return TL_BE32(ip->daddr) >> 8 == 0xe00000 || ip->daddr == 0xffffffff;
-}
-
-TL_INLINE int tl_is_link_group6(const struct ipv6hdr *ip6)
-{
-	return (TL_BE64(ip6->daddr.hi) & 0xff0f000000000000) == 0xff02000000000000;
-}
-
-/* Whether the kernel could find another packet in one of this protocol, and route that. */
-TL_INLINE int tl_carries(__u32 protocol)
-{
-	switch (protocol) {
-	case IPPROTO_IPIP:
-	case IPPROTO_IPV6:
-	case IPPROTO_ROUTING:
-	case IPPROTO_GRE:
-	case IPPROTO_COMP:
-	case IPPROTO_L2TP:
-	case IPPROTO_MPLS:
-	case IPPROTO_ETHERNET:
-		return 1;
-	}
-	return 0;
-}
-
-/* The same of the headers behind the IPv6 header at `at`; of those that cannot be read, too. A routing header
- * may lead to another address. `also` is one more protocol. */
-TL_INLINE int tl_carries6(struct xdp_md *ctx, __u32 at, __u32 also)
-{
-	__u64 headers = tl_headers6(ctx, at, TL_NO_END);
-
-	return headers & (TL_HEADERS_CUT | TL_HEADERS_ROUTED) ||
-	       (!(headers & TL_HEADERS_LATER) && (tl_carries(headers & 0xff) || (headers & 0xff) == also));
-}
-
-/*
- * The same of the packet at `at`, which lists of addresses that do not belong into the Internet may name. A
- * packet with another one inside does not belong to the link: a tunnel of the kernel's takes it out and
- * routes it. PIM does: Linux takes only packets to groups out of it.
- */
-__attribute__((noinline)) int tl_is_link_group(struct xdp_md *ctx, __u32 at)
-{
-	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (at & 31);
-	const struct ipv6hdr *ip6 = l3;
-	const struct iphdr *ip = l3;
-
-	if ((void *)(ip + 1) > end)
-		return 0;
-	if (ip->version_ihl >> 4 == 4)
-		return tl_is_link_group4(ip) && !tl_carries(ip->protocol);
-	return (void *)(ip6 + 1) <= end && tl_is_link_group6(ip6) && !tl_carries6(ctx, at & 31, 0xff);
 }
 
 /* The addresses that the kernel could take a packet to, one after another: behind its header and those
@@ -430,9 +372,8 @@ TL_INLINE __u32 tl_guard(struct xdp_md *ctx, struct tl_frame *f, __u32 verdict)
 			return verdict;
 		return flags & TL_PORT_TENANT ? TL_DROP_TENANT : TL_DROP_UNINSPECTABLE;
 	}
-	if (flags & TL_PORT_FILTER && !f->filtered &&
-	    !(verdict == TL_PASS_MAC_MISMATCH && tl_is_link_group(ctx, f->l2)))
-		answer = tl_filter_at(ctx, f->l2, TL_NO_END, six, TL_LIST_PORTS);
+	if (flags & TL_PORT_FILTER && !f->filtered)
+		answer = tl_filter_at(ctx, f->l2, TL_NO_END, six, tl_port_list(ctx, f, six));
 	/* A filter that passes a packet says nothing of its SID's function. */
 	if ((answer == TL_GO_ON || answer == TL_PASS_FILTER) && flags & TL_PORT_SID_HOOK &&
 	    verdict != TL_PASS_SID_HOOK_PASS) {

@@ -1,4 +1,4 @@
-//! Addresses: the mirror needs to know that they change, not what they are, because the local table repeats them.
+//! Addresses: the local table repeats them, but what they change beside it the kernel does not report.
 
 use super::attribute::{Attributes, FLAG_DUMP, Request, read_address, read_u32};
 use super::message;
@@ -25,12 +25,14 @@ pub fn is_special(address: IpAddr) -> bool {
 }
 
 /// An address of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Addr {
     /// The device.
     pub ifindex: u32,
     /// The address itself (`IFA_LOCAL` where it differs from `IFA_ADDRESS`).
     pub address: IpAddr,
+    /// The other end's address, where it differs (`IFA_ADDRESS`).
+    pub peer: IpAddr,
     /// Length of its subnet's prefix.
     pub prefix_len: u8,
 }
@@ -39,8 +41,9 @@ pub struct Addr {
 pub fn decode(payload: &[u8]) -> Option<Addr> {
     let fixed = payload.first_chunk::<8>()?;
     let attributes = Attributes::new(&payload[8..]);
-    let address = attributes.clone().find(2).or_else(|| attributes.find(1)).and_then(read_address)?;
-    Some(Addr { ifindex: read_u32(&fixed[4..])?, address, prefix_len: fixed[1] })
+    let address = attributes.clone().find(2).or_else(|| attributes.clone().find(1)).and_then(read_address)?;
+    let peer = attributes.find(1).and_then(read_address).unwrap_or(address);
+    Some(Addr { ifindex: read_u32(&fixed[4..])?, address, peer, prefix_len: fixed[1] })
 }
 
 /// Asks for all addresses of a family.

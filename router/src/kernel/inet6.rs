@@ -18,6 +18,10 @@ pub struct Settings {
     pub disabled: bool,
     /// `seg6_require_hmac` asks for one.
     pub hmac_required: bool,
+    /// `ignore_routes_with_linkdown`.
+    pub ignore_linkdown: bool,
+    /// `force_forwarding` (Linux 6.17): it forwards whatever `forwarding` says.
+    pub force_forwarding: bool,
 }
 
 /// `struct ifinfomsg`
@@ -32,7 +36,9 @@ const HOP_LIMIT: usize = 1;
 const MTU: usize = 2;
 const USE_TEMPADDR: usize = 10;
 const DISABLE_IPV6: usize = 26;
+const IGNORE_LINKDOWN: usize = 39;
 const SEG6_REQUIRE_HMAC: usize = 45;
+const FORCE_FORWARDING: usize = 59;
 
 /// A dump that changes interrupt is repeated at most this often.
 const ATTEMPTS: u32 = 4;
@@ -54,6 +60,8 @@ pub(crate) fn decode(payload: &[u8]) -> Option<(String, Settings)> {
         temporary_source: is(USE_TEMPADDR, 2),
         disabled: is(DISABLE_IPV6, 1),
         hmac_required: is(SEG6_REQUIRE_HMAC, 1),
+        ignore_linkdown: is(IGNORE_LINKDOWN, 1),
+        force_forwarding: is(FORCE_FORWARDING, 1),
     };
     Some((name, settings))
 }

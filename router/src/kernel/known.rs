@@ -15,6 +15,8 @@ pub enum Unknown {
     Metric(u16),
     /// A feature in the metric `RTAX_FEATURES`.
     Features(u32),
+    /// The metrics of each next hop of an IPv6 route: the kernel tells those of one.
+    HopMetrics,
     /// Flags (`RTM_F_*`, `RTNH_F_*`).
     Flags(u32),
     /// A message whose parts do not fit.
@@ -28,6 +30,7 @@ impl fmt::Display for Unknown {
             Self::HopAttribute(kind) => write!(f, "next hop attribute {kind}"),
             Self::Metric(kind) => write!(f, "route metric {kind}"),
             Self::Features(bits) => write!(f, "route features {bits:#x}"),
+            Self::HopMetrics => f.write_str("the metrics of each next hop: the kernel tells those of one"),
             Self::Flags(bits) => write!(f, "route flags {bits:#x}"),
             Self::Damaged => f.write_str("a damaged route message"),
         }

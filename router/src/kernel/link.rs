@@ -11,10 +11,14 @@ pub struct Link {
     pub ifindex: u32,
     /// Name.
     pub name: String,
+    /// Other names of the device (`ip link property add … altname`): the kernel takes them where it takes the name.
+    pub alt_names: Vec<String>,
     /// `IFF_*` flags.
     pub flags: u32,
     /// MTU in bytes, without the Ethernet header.
     pub mtu: u32,
+    /// Its frames begin with an Ethernet header.
+    pub has_ethernet: bool,
     /// MAC address; `None` for a device that has none of six bytes.
     pub mac: Option<[u8; 6]>,
     /// Kind as `ip link` calls it; empty for hardware.
@@ -33,8 +37,8 @@ pub struct Link {
     pub vrf_table: Option<u32>,
 }
 
-/// Longest name of a device: `IFNAMSIZ` without the final zero.
-const NAME_MAX: usize = 15;
+/// Longest alternative name of a device: `ALTIFNAMSIZ` without the final zero. A device's own name has 15 at most.
+const NAME_MAX: usize = 127;
 
 /// Refuses names that the kernel would not take for a device.
 pub fn check_name(name: &str) -> Result<(), String> {
@@ -46,12 +50,34 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
+const IFF_PROMISC: u32 = 0x100;
+const IFF_ALLMULTI: u32 = 0x200;
 const IFF_NOARP: u32 = 0x80;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
 impl Link {
+    /// The name, then the alternative ones.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.name).chain(self.alt_names.iter().map(String::as_str))
+    }
+
+    /// Whether the device has this name, or has it as an alternative one.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// Whether the kernel may have changed routes or neighbours since the link was as `before`. It does so for most changes, mostly without a
+    /// message, but not when a program begins to watch the link's packets.
+    pub fn may_move_routes(&self, before: &Self) -> bool {
+        let watched = IFF_PROMISC | IFF_ALLMULTI;
+        self.flags & !watched != before.flags & !watched
+            || Self { flags: self.flags, ..before.clone() } != *self
+    }
+
     /// Senders may be on this very machine, with no device in between that finishes their checksums.
     pub fn leaves_checksums(&self) -> bool {
         ["veth", "tun"].contains(&self.kind.as_str())
@@ -87,8 +113,11 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
     let mut link = Link {
         ifindex: read_u32(&fixed[4..])?,
         name: String::new(),
+        alt_names: Vec::new(),
         flags: read_u32(&fixed[8..])?,
         mtu: 0,
+        has_ethernet: read_u16(&fixed[2..])
+            .is_some_and(|kind| [ARPHRD_ETHER, ARPHRD_LOOPBACK].contains(&kind)),
         mac: None,
         kind: String::new(),
         vlan: None,
@@ -107,6 +136,10 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
             5 => link.parent = read_u32(value).filter(|index| *index != 0),
             10 => link.master = read_u32(value).filter(|index| *index != 0),
             18 => decode_kind(value, &mut link),
+            PROPERTIES => {
+                let names = Attributes::new(value).filter(|(kind, _)| *kind == ALT_NAME);
+                link.alt_names = names.map(|(_, name)| read_text(name)).collect();
+            }
             37 => foreign_parent = true, // IFLA_LINK_NETNSID: the index below is of another namespace
             _ => {}
         }
@@ -116,6 +149,9 @@ pub fn decode(payload: &[u8]) -> Option<Link> {
     }
     Some(link)
 }
+
+const PROPERTIES: u16 = 52; // IFLA_PROP_LIST
+const ALT_NAME: u16 = 53; // IFLA_ALT_IFNAME
 
 /// `IFLA_LINKINFO`.
 fn decode_kind(bytes: &[u8], link: &mut Link) {

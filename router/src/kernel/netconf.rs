@@ -42,6 +42,11 @@ pub fn decode(payload: &[u8]) -> Option<Netconf> {
 }
 
 impl Netconf {
+    /// Whether the message tells nothing of the device's settings.
+    pub fn is_empty(&self) -> bool {
+        *self == Self { family: self.family, ifindex: self.ifindex, ..Self::default() }
+    }
+
     /// Takes over what `newer` tells.
     pub fn update(&mut self, newer: &Netconf) {
         self.forwarding = newer.forwarding.or(self.forwarding);

@@ -41,8 +41,14 @@ pub fn decode(payload: &[u8]) -> Option<(u32, Object)> {
     let flags = read_u32(payload.get(4..FIXED)?)?;
     let (mut id, mut object, mut encap_type, mut encap) = (0, None, 0, &[][..]);
     let mut unknown = flags & !known::HOP_FLAGS != 0;
-    let mut hop =
-        Nexthop { ifindex: 0, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight: 1, encap: None };
+    let mut hop = Nexthop {
+        ifindex: 0,
+        gateway: None,
+        onlink: flags & RTNH_F_ONLINK != 0,
+        weight: 1,
+        dead: false,
+        encap: None,
+    };
     for (kind, value) in Attributes::new(&payload[FIXED..]) {
         match kind {
             NHA_ID => id = read_u32(value)?,

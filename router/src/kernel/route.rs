@@ -17,6 +17,7 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
+const RTA_FLOW: u16 = 11;
 const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
@@ -29,6 +30,7 @@ const RTAX_HOPLIMIT: u16 = 10;
 const RTM_F_CLONED: u32 = 0x200;
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_ONLINK: u8 = 4;
 
 /// Bytes of `struct rtmsg`.
@@ -122,6 +124,12 @@ impl RouteMessage<'_> {
     /// Appends the key of the nexthop group to `key`.
     #[inline]
     pub fn nhg_key(&self, key: &mut Vec<u8>) {
+        self.key_with(RTNH_F_DEAD, key);
+    }
+
+    /// That key with these flags of next hops, which tell of the moment.
+    #[inline]
+    fn key_with(&self, moment: u8, key: &mut Vec<u8>) {
         let fixed = self.payload;
         // family, source length, TOS, protocol, scope, type, "on link": the other flags tell of the moment
         key.extend_from_slice(&[
@@ -137,7 +145,9 @@ impl RouteMessage<'_> {
         if unknown != 0 {
             key.extend_from_slice(&unknown.to_ne_bytes());
         }
+        let mut asks_again = false;
         for (kind, value) in Attributes::new(&fixed[FIXED..]) {
+            asks_again |= matches!(kind, RTA_ENCAP | RTA_MULTIPATH | RTA_NH_ID);
             match kind {
                 RTA_DST | RTA_PRIORITY | RTA_TABLE | RTA_PREF => {}
                 // timers; of them only whether there is an end
@@ -150,7 +160,7 @@ impl RouteMessage<'_> {
                     let mut at = start;
                     while let Some(hop) = key.get(at..at + 8) {
                         let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
-                        key[at + 2] &= RTNH_F_ONLINK | !(known::HOP_FLAGS as u8);
+                        key[at + 2] &= moment | RTNH_F_ONLINK | !(known::HOP_FLAGS as u8);
                         at += super::attribute::aligned(len.max(8));
                     }
                 }
@@ -168,15 +178,31 @@ impl RouteMessage<'_> {
                 }
             }
         }
+        if asks_again {
+            key.extend_from_slice(&self.table.to_ne_bytes());
+        }
     }
 
     /// Decodes the whole path.
     pub fn nhg(&self) -> NexthopGroup {
         let mut nhg = decode_nhg(self.payload);
-        if nhg.unknown.is_some() {
-            self.nhg_key(&mut nhg.foreign);
+        if nhg.asks_again() {
+            nhg.table = self.table;
+        }
+        if nhg.unknown.is_some() || self.has_more() {
+            self.key_with(0, &mut nhg.foreign);
         }
         nhg
+    }
+
+    /// Whether IPv4 takes it for another route by something that changes nothing for packets that are forwarded.
+    fn has_more(&self) -> bool {
+        let is_more = |(kind, value): (u16, &[u8])| match kind {
+            RTA_FLOW => true,
+            RTA_METRICS => Attributes::new(value).any(|(kind, _)| ![RTAX_MTU, RTAX_HOPLIMIT].contains(&kind)),
+            _ => false,
+        };
+        self.family == family::INET && Attributes::new(&self.payload[FIXED..]).any(is_more)
     }
 }
 
@@ -191,14 +217,40 @@ pub struct Nexthop {
     pub onlink: bool,
     /// Share of the traffic, for multipath.
     pub weight: u16,
+    /// One of several that the kernel has marked as dead. It does so when the link goes down, and without a message when the link's last
+    /// address goes.
+    pub dead: bool,
     /// The encapsulation or SRv6 behaviour, besides forwarding.
     pub encap: Option<Encap>,
 }
 
 impl NexthopGroup {
+    /// Whether it has metrics that count for packets that are forwarded.
+    pub fn has_metrics(&self) -> bool {
+        (self.mtu, self.hop_limit) != (0, 0)
+    }
+
+    /// Whether its next hops have metrics that the kernel does not tell.
+    pub fn hides_metrics(&self) -> bool {
+        self.unknown == Some(Unknown::HopMetrics)
+    }
+
+    /// Whether both are the same, apart from next hops that the kernel has marked as dead meanwhile.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let hops = self.hops.iter().zip(&other.hops);
+        self.hops.len() == other.hops.len()
+            && hops.clone().all(|(hop, of)| Nexthop { dead: of.dead, ..hop.clone() } == *of)
+            && Self { hops: other.hops.clone(), ..self.clone() } == *other
+    }
+
     /// It selects by more than the destination, or in a way that trieline does not know.
     pub fn selects_more(&self) -> bool {
         self.tos != 0 || self.source_len != 0 || self.unknown.is_some()
+    }
+
+    /// It may encapsulate or be an endpoint: then the kernel looks further addresses up, by the rules for packets that met its table.
+    pub fn asks_again(&self) -> bool {
+        self.nexthop.is_some() || self.hops.iter().any(|hop| hop.encap.is_some())
     }
 }
 
@@ -237,10 +289,12 @@ pub struct NexthopGroup {
     pub expires: bool,
     /// The first thing in the message that trieline does not know: what becomes of the packets only the kernel can say.
     pub unknown: Option<Unknown>,
-    /// Then the whole key, which distinguishes such routes; else empty.
+    /// Then, and where IPv4 has routes that differ in nothing but what trieline need not know, the whole key; else empty.
     pub foreign: Vec<u8>,
     /// The prefix of an SRv6 endpoint (`encap seg6local`): each is a path of its own, and its packets are counted apart.
     pub sid: Option<(IpAddr, u8)>,
+    /// The table, where what becomes of packets depends on it: see [`NexthopGroup::asks_again`]. Else 0.
+    pub table: u32,
     /// The ways out; one unless multipath, none for a route that does not forward.
     pub hops: Vec<Nexthop>,
 }
@@ -264,6 +318,7 @@ pub fn decode_nhg(payload: &[u8]) -> NexthopGroup {
         unknown: None,
         foreign: Vec::new(),
         sid: None,
+        table: 0,
         hops: Vec::new(),
     };
     let attributes = Attributes::new(payload.get(FIXED..).unwrap_or_default());
@@ -291,6 +346,13 @@ pub fn decode_nhg(payload: &[u8]) -> NexthopGroup {
             _ => {}
         }
     }
+    if nhg.nexthop.is_some() {
+        // The kernel takes an object's members away.
+        nhg.hops.iter_mut().for_each(|hop| hop.dead = false);
+    } else if nhg.family == family::INET6 && nhg.hops.len() > 1 && nhg.has_metrics() {
+        // The message tells those of one next hop.
+        nhg.unknown = nhg.unknown.or(Some(Unknown::HopMetrics));
+    }
     if nhg.hops.is_empty() {
         let ifindex = attributes.clone().find(RTA_OIF).and_then(read_u32).unwrap_or(0);
         let hop = decode_hop(attributes, ifindex, fixed[8], 1);
@@ -312,7 +374,8 @@ fn ends_in(cacheinfo: &[u8]) -> Option<i32> {
 }
 
 fn decode_hop(attributes: Attributes<'_>, ifindex: u32, flags: u8, weight: u16) -> Nexthop {
-    let mut hop = Nexthop { ifindex, gateway: None, onlink: flags & RTNH_F_ONLINK != 0, weight, encap: None };
+    let onlink = flags & RTNH_F_ONLINK != 0;
+    let mut hop = Nexthop { ifindex, gateway: None, onlink, weight, dead: false, encap: None };
     let (mut encap_type, mut encap) = (0, &[][..]);
     for (kind, value) in attributes {
         match kind {
@@ -340,7 +403,8 @@ fn decode_multipath(mut bytes: &[u8]) -> (Vec<Nexthop>, Option<Unknown>) {
         let foreign = known::HOP.first_unknown(Attributes::new(attributes)).map(Unknown::HopAttribute);
         unknown = unknown.or(foreign).or((flags != 0).then_some(Unknown::Flags(flags)));
         let ifindex = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-        hops.push(decode_hop(Attributes::new(attributes), ifindex, fixed[2], u16::from(fixed[3]) + 1));
+        let hop = decode_hop(Attributes::new(attributes), ifindex, fixed[2], u16::from(fixed[3]) + 1);
+        hops.push(Nexthop { dead: fixed[2] & RTNH_F_DEAD != 0, ..hop });
         bytes = bytes.get(super::attribute::aligned(len)..).unwrap_or_default();
     }
     (hops, unknown)

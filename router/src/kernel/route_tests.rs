@@ -23,7 +23,14 @@ pub(crate) const GATEWAY: &str =
 fn gateway_metric_mtu() {
     let (len, metric, nhg) = one(GATEWAY);
     assert_eq!((len, metric, nhg.kind, nhg.protocol, nhg.mtu), (16, 77, kind::UNICAST, 3, 1400));
-    let hop = Nexthop { ifindex: 3, gateway: "10.1.0.2".parse().ok(), onlink: false, weight: 1, encap: None };
+    let hop = Nexthop {
+        ifindex: 3,
+        gateway: "10.1.0.2".parse().ok(),
+        onlink: false,
+        weight: 1,
+        dead: false,
+        encap: None,
+    };
     assert_eq!(nhg.hops, [hop]);
     let payload = bytes(GATEWAY);
     let route = decode(&payload).unwrap();

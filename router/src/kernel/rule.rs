@@ -28,6 +28,19 @@ pub enum FibRuleAction {
     Other,
 }
 
+/// The device that the kernel found by the name in a rule. When the rule is made, any name of the device will do, later only its own name. The
+/// rule keeps the device until that goes or gets another name.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Attached {
+    /// None: the rule selects no packet until a device of the name comes.
+    #[default]
+    Nowhere,
+    /// The device of this index.
+    To(u32),
+    /// A device that has no such name by now, or whose name was not reported: only the kernel knows it.
+    Unknown,
+}
+
 /// A rule of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
@@ -41,6 +54,8 @@ pub struct Rule {
     pub to: Option<IpPrefix>,
     /// Only packets that come in by the device of this name.
     pub iif: Option<String>,
+    /// That device. A decoded rule says only whether there is one; see [`KernelState`](crate::rib::kernel_state::KernelState).
+    pub attached: Attached,
     /// Only packets for which this device was chosen already, as those that a VRF device sends on (`oif`).
     pub oif: Option<String>,
     /// Only packets whose mark is this, in the bits of the mask; no bits: any.
@@ -53,6 +68,8 @@ pub struct Rule {
     pub then: FibRuleAction,
     /// The next rule decides where the table answers by its default route (`suppress_prefixlength 0`); errors count.
     pub suppress_default: bool,
+    /// It selects by a range of users without 0 (`uidrange`), to whom no forwarded packet belongs.
+    pub of_others: bool,
     /// A selector or action of the rule that only the kernel can follow.
     pub kernel: Option<&'static str>,
     /// The rule's whole message, to distinguish rules.
@@ -69,8 +86,10 @@ const ACTION_UNREACHABLE: u8 = 7;
 const ACTION_PROHIBIT: u8 = 8;
 const INVERT: u32 = 0x2;
 const PERMANENT: u32 = 0x1;
+/// The kernel has no device by the name of the incoming one.
+const NO_IIF: u32 = 0x8;
 /// Whether a jump has a target, and whether devices are there: they change by themselves.
-const PASSING: u32 = 0x4 | 0x8 | 0x10;
+const PASSING: u32 = 0x4 | NO_IIF | 0x10;
 
 /// Decodes the payload of a rule message.
 pub fn decode(payload: &[u8]) -> Option<Rule> {
@@ -85,12 +104,14 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         from: None,
         to: None,
         iif: None,
+        attached: Attached::Nowhere,
         oif: None,
         mark: 0,
         mask: 0,
         inverted: flags & INVERT != 0,
         then: FibRuleAction::Other,
         suppress_default: false,
+        of_others: false,
         kernel: None,
         key,
     };
@@ -112,7 +133,10 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
         match kind {
             1 => prefixes[0] = Some(prefix(value, fixed[1])),
             2 => prefixes[1] = Some(prefix(value, fixed[2])),
-            3 => rule.iif = Some(read_text(value)),
+            3 => {
+                rule.iif = Some(read_text(value));
+                rule.attached = if flags & NO_IIF == 0 { Attached::Unknown } else { Attached::Nowhere };
+            }
             6 => rule.priority = number(value),
             10 => rule.mark = number(value),
             16 => rule.mask = number(value),
@@ -135,6 +159,8 @@ pub fn decode(payload: &[u8]) -> Option<Rule> {
             4 => target = number(value),
             11 => rule.kernel = Some("realms are not kept"),
             12 => rule.kernel = Some("tunnels are not seen"),
+            // A forwarded packet is of user 0, that is of no socket.
+            20 if read_u32(value).is_some_and(|first| first > 0) => rule.of_others = true,
             20 => rule.kernel = Some("users are not seen"),
             22..=24 | 28 | 29 => rule.kernel = Some("XDP does not see the protocol or port"),
             25 | 30 => rule.kernel = Some("XDP does not see the type of service"),
@@ -176,23 +202,45 @@ fn prefix(bytes: &[u8], len: u8) -> Option<IpPrefix> {
 impl Rule {
     /// A rule that looks every packet up in a table, as the kernel's own do.
     pub fn lookup(family: u8, priority: u32, then: FibRuleAction) -> Self {
-        let (from, to, iif, oif, mark, mask) = Default::default();
-        let (inverted, suppress_default, kernel, key) = Default::default();
+        let (from, to, iif, attached, oif, mark, mask) = Default::default();
+        let (inverted, suppress_default, of_others, kernel, key) = Default::default();
         Self {
             family,
             priority,
             from,
             to,
             iif,
+            attached,
             oif,
             mark,
             mask,
             inverted,
             then,
             suppress_default,
+            of_others,
             kernel,
             key,
         }
+    }
+
+    /// Whether the kernel takes both for the same rule.
+    pub fn is_equal(&self, other: &Self) -> bool {
+        self.priority == other.priority && self.iif == other.iif && self.key == other.key
+    }
+
+    /// Whether it selects packets by an incoming device that only the kernel knows.
+    pub fn is_by_unknown_device(&self) -> bool {
+        self.iif.is_some() && self.attached == Attached::Unknown
+    }
+
+    /// Whether it selects by another incoming device than this one, or by one that does not exist.
+    pub fn is_by_other_device(&self, ifindex: u32) -> bool {
+        self.iif.is_some()
+            && match self.attached {
+                Attached::Nowhere => true,
+                Attached::To(device) => device != ifindex,
+                Attached::Unknown => false,
+            }
     }
 
     /// Whether marks matter to it.
@@ -208,7 +256,7 @@ impl Rule {
     /// Whether it looks every packet up in a table.
     pub fn is_plain(&self) -> bool {
         let all = self.from.is_none() && self.to.is_none() && self.iif.is_none() && self.oif.is_none();
-        let all = all && !self.selects_mark() && !self.inverted && !self.suppress_default;
+        let all = all && !self.selects_mark() && !self.inverted && !self.suppress_default && !self.of_others;
         all && self.kernel.is_none() && matches!(self.then, FibRuleAction::Table(_))
     }
 }
@@ -294,7 +342,9 @@ mod tests {
         // a device that goes away changes a flag, not the rule
         let mut detached = fixed;
         detached[8] = 8;
-        assert_eq!(decode(&message(detached, &prefixes)), Some(reported));
+        let detached = decode(&message(detached, &prefixes)).unwrap();
+        assert!(detached.is_equal(&reported) && !detached.is_by_unknown_device());
+        assert!(reported.is_by_unknown_device() && detached.is_by_other_device(7));
     }
 
     /// A rule that cannot be read whole may select any packet: those that come to it are the kernel's.

@@ -18,8 +18,8 @@ pub enum Encap {
     },
     /// `encap seg6local`: an endpoint behaviour.
     Seg6Local(Behaviour),
-    /// One that is left to the kernel: `SEG6_LOCAL_ACTION_*`.
-    OtherLocal(u32),
+    /// One that is left to the kernel: `SEG6_LOCAL_ACTION_*`, and its parameters as far as they are known.
+    OtherLocal(u32, Vec<Operand>),
     /// A kind of tunnel that is left to the kernel: `LWTUNNEL_ENCAP_*`.
     Other(u16),
 }
@@ -27,7 +27,7 @@ pub enum Encap {
 impl Encap {
     /// Whether the route is a SID's, be its behaviour known here or not.
     pub fn is_sid(&self) -> bool {
-        matches!(self, Self::Seg6Local(_) | Self::OtherLocal(_) | Self::Other(TYPE_SEG6_LOCAL))
+        matches!(self, Self::Seg6Local(_) | Self::OtherLocal(..) | Self::Other(TYPE_SEG6_LOCAL))
     }
 
     /// The most bytes that it puts in front of a packet.
@@ -338,7 +338,13 @@ fn segment_list(srh: &[u8]) -> Option<SegmentList> {
 fn decode_local(bytes: &[u8]) -> Option<Encap> {
     let attributes = Attributes::new(bytes);
     let number = attributes.clone().find(LOCAL_ACTION).and_then(read_u32)?;
-    Some(decode_behaviour(&attributes, number).map_or(Encap::OtherLocal(number), Encap::Seg6Local))
+    Some(match decode_behaviour(&attributes, number) {
+        Some(behaviour) => Encap::Seg6Local(behaviour),
+        None => {
+            let operands = attributes.filter_map(|(kind, value)| decode_operand(kind, value));
+            Encap::OtherLocal(number, operands.collect())
+        }
+    })
 }
 
 fn decode_behaviour(attributes: &Attributes<'_>, number: u32) -> Option<Behaviour> {

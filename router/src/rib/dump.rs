@@ -68,7 +68,7 @@ impl<A: Ip> Dump<A> {
     }
 
     /// The dump becomes the state. Whether changes interrupted it, so that it may not be whole.
-    pub(super) fn adopt(mut self, family: &mut Family<A>, nhgs: &NexthopGroups) -> bool {
+    pub(super) fn adopt(mut self, family: &mut Family<A>, nhgs: &mut NexthopGroups) -> bool {
         self.reported.insert(self.number, self.routes);
         let mut tables: BTreeMap<u32, Table<A>> =
             self.reported.into_iter().map(|(number, routes)| (number, Table::from_dump(routes))).collect();
@@ -80,6 +80,12 @@ impl<A: Ip> Dump<A> {
             main.repair(&family.main);
             for (number, before) in &family.others {
                 tables.entry(*number).or_default().repair(before);
+            }
+        }
+        if nhgs.hide_metrics() {
+            main.hide_metrics(&family.main, nhgs);
+            for (number, before) in &family.others {
+                tables.entry(*number).or_default().hide_metrics(before, nhgs);
             }
         }
         (family.local, family.main) = (local, main);

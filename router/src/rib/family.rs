@@ -52,8 +52,6 @@ pub struct Family<A: Ip> {
     on_link: BTreeSet<(u32, A)>,
     /// Links that others than local and main have, or had, on-link routes to: such a neighbour concerns that table.
     reached: BTreeSet<(u32, u32)>,
-    /// In how many tables but local and main a prefix is.
-    elsewhere: BTreeMap<Prefix<A>, u32>,
 }
 
 impl<A: Ip> Default for Family<A> {
@@ -65,7 +63,6 @@ impl<A: Ip> Default for Family<A> {
             neighbours: BTreeMap::new(),
             on_link: BTreeSet::new(),
             reached: BTreeSet::new(),
-            elsewhere: BTreeMap::new(),
         }
     }
 }
@@ -90,12 +87,17 @@ impl<'a> NexthopState<'a> {
         self.nhgs.get(nhg)
     }
 
+    /// Whether routes of a family lead into a VRF device.
+    pub fn leads(&self, family: u8, vrf: u32) -> bool {
+        self.nhgs.lead_to(family, vrf)
+    }
+
     /// Whether the kernel's lookup would stop at this nexthop group: it passes over a forwarding one while all its links are dead.
     pub fn usable(&self, nhg: NhgId) -> bool {
         self.nhgs.get(nhg).is_some_and(|nhg| {
             nhg.kind != kind::UNICAST
                 || nhg.hops.is_empty()
-                || nhg.hops.iter().any(|hop| self.kernel.alive(self.family, hop.ifindex))
+                || nhg.hops.iter().any(|hop| self.kernel.alive(self.family, hop))
         })
     }
 
@@ -195,38 +197,15 @@ impl<A: Ip> Family<A> {
     }
 
     /// The routes of another table than local and main were or are changed to: what depends on that beside them.
-    pub fn note(&mut self, number: u32, prefix: Prefix<A>, had: bool, nhgs: &NexthopGroups) {
+    pub fn note(&mut self, number: u32, prefix: Prefix<A>, nhgs: &NexthopGroups) {
         let Some(table) = self.others.get(&number) else { return };
-        let routes = table.get(&prefix);
-        let links = routes.iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
+        let links = table.get(&prefix).iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
         self.reached.extend(links.map(|link| (link, number)));
-        match (had, !routes.is_empty()) {
-            (false, true) => *self.elsewhere.entry(prefix).or_default() += 1,
-            (true, false) => {
-                let left = self.elsewhere.get_mut(&prefix).map_or(0, |count| {
-                    *count = count.saturating_sub(1);
-                    *count
-                });
-                if left == 0 {
-                    self.elsewhere.remove(&prefix);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// The tables but local and main are these from now on; a dump has ended.
     pub fn set_others(&mut self, others: BTreeMap<u32, Table<A>>, nhgs: &NexthopGroups) {
         self.others = others;
-        self.count_others(nhgs);
-    }
-
-    /// Finds out what else depends on the tables but local and main. O(their routes).
-    pub fn count_others(&mut self, nhgs: &NexthopGroups) {
-        self.elsewhere = BTreeMap::new();
-        for (prefix, _) in self.others.values().flat_map(Table::iter) {
-            *self.elsewhere.entry(prefix).or_default() += 1;
-        }
         self.find_reached(nhgs);
     }
 
@@ -239,12 +218,6 @@ impl<A: Ip> Family<A> {
                 self.reached.extend(links.map(|link| (link, *number)));
             }
         }
-    }
-
-    /// Whether a table other than local and main has a route to an address.
-    pub fn is_elsewhere(&self, addr: A) -> bool {
-        let covering = |len| self.elsewhere.contains_key(&Prefix::truncated(addr, len));
-        !self.elsewhere.is_empty() && (0..=A::WIDTH).any(covering)
     }
 
     /// Tables but local and main that a neighbour on a link may concern.
@@ -349,7 +322,10 @@ impl<A: Ip> Family<A> {
         }
         let mut routes = self.table(number)?.get(&prefix);
         if number == TABLE_MAIN
-            && let Some((found, own)) = self.local.covering(prefix).next()
+            && let Some((found, own)) = self.local.covering(prefix).find(|(found, own)| {
+                // The kernel goes on to main where no route of local is usable.
+                Self::best(TABLE_MAIN, found, own, nexthops).is_some()
+            })
         {
             if found != prefix {
                 return self.hidden(routes, nexthops);
@@ -392,11 +368,14 @@ impl<A: Ip> Family<A> {
         // Both tables are walked in order. The last address that an outermost prefix of local covers so far:
         let mut covered: Option<A> = None;
         for (prefix, routes) in self.main.iter() {
-            while let Some((own, _)) = local.next_if(|(own, _)| *own <= prefix) {
-                covered = covered.max(Some(own.last()));
+            while let Some((own, routes)) = local.next_if(|(own, _)| *own <= prefix) {
+                // The kernel goes on to main where no route of local is usable.
+                if Self::best(TABLE_MAIN, &own, routes, nexthops).is_some() {
+                    covered = covered.max(Some(own.last()));
+                }
             }
             if covered.is_some_and(|last| prefix.addr() <= last) {
-                if self.local.get(&prefix).is_empty()
+                if Self::best(TABLE_MAIN, &prefix, self.local.get(&prefix), nexthops).is_none()
                     && let Some(decision) = self.hidden(routes, nexthops)
                 {
                     each(prefix, decision);

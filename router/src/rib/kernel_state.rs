@@ -2,12 +2,15 @@
 
 use crate::bypass::netfilter::Reach;
 use crate::bypass::state::Bypass;
+use crate::kernel::addr::Addr;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
-use crate::kernel::rule::Rule;
+use crate::kernel::route::Nexthop;
+use crate::kernel::rule::{Attached, Rule};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
 use crate::kernel::{family, inet6, seg6};
+use crate::rib::table::Followed;
 use crate::rib::tenant::Tenants;
 use crate::xdp::action::FlowLabel;
 use crate::xdp::local_addrs::FlowKeys;
@@ -21,7 +24,11 @@ pub struct KernelState {
     pub links: BTreeMap<u32, Link>,
     /// Forwarding settings by family and device (-1 = all).
     pub netconf: HashMap<(u8, i32), Netconf>,
-    /// Policy rules of both families; those of one priority in the kernel's order.
+    /// IPv4 addresses by link.
+    pub addresses: BTreeMap<u32, BTreeSet<Addr>>,
+    /// Links, by family, whose dead next hops the kernel has made alive again since the routes were dumped.
+    pub revived: BTreeSet<(u8, u32)>,
+    /// Policy rules of both families; those of one priority in the kernel's order. The kernel can have several that are equal.
     pub rules: Vec<Rule>,
     /// Settings that the kernel does not announce.
     pub sysctl: Sysctl,
@@ -112,6 +119,25 @@ fn number(name: &str) -> Option<i64> {
 const IPV6_MIN_MTU: u32 = 1280;
 
 impl KernelState {
+    /// Takes over settings that the kernel does not announce. Whether they differ, and whether IPv6 routes may differ by them.
+    pub fn put_sysctl(&mut self, sysctl: Sysctl) -> (bool, bool) {
+        let mut routes = false;
+        for link in self.links.values() {
+            let Some(settings) = sysctl.devices.get(&link.name) else { continue };
+            let before = self.sysctl.devices.get(&link.name).unwrap_or(settings);
+            // With a smaller MTU the kernel shortens those of routes, and without IPv6 the device's next hops are dead.
+            routes |= (before.mtu, before.disabled) != (settings.mtu, settings.disabled);
+            // Before Linux 6.13 the kernel does not announce that of one device.
+            let known = self.netconf.get_mut(&(family::INET6, link.ifindex as i32));
+            if let Some(known) = known.filter(|known| known.ignore_linkdown != Some(settings.ignore_linkdown))
+            {
+                known.ignore_linkdown = Some(settings.ignore_linkdown);
+                routes = true;
+            }
+        }
+        (std::mem::replace(&mut self.sysctl, sysctl) != self.sysctl, routes)
+    }
+
     /// The name of a link, or its index when it has none.
     pub fn name(&self, ifindex: u32) -> String {
         self.links.get(&ifindex).map_or_else(|| ifindex.to_string(), |link| link.name.clone())
@@ -125,8 +151,18 @@ impl KernelState {
     /// Takes over links, forwarding settings and rules as the kernel reported them. All else stays: a dump does not know it.
     pub fn adopt(&mut self, reported: Self) {
         // Without `..`: a new field has to be kept or taken over here.
-        let Self { links, netconf, rules, sysctl: _, bypass: _, settings: _, disabled: _ } = reported;
-        (self.links, self.netconf, self.rules) = (links, netconf, rules);
+        let Self {
+            links,
+            addresses,
+            netconf,
+            rules,
+            sysctl: _,
+            bypass: _,
+            settings: _,
+            disabled: _,
+            revived: _,
+        } = reported;
+        (self.links, self.addresses, self.netconf, self.rules) = (links, addresses, netconf, rules);
     }
 
     /// Takes over a settings message.
@@ -139,10 +175,67 @@ impl KernelState {
         known.update(reported);
     }
 
-    /// Whether the kernel's route lookup would send through a link.
-    pub fn alive(&self, family: u8, ifindex: u32) -> bool {
-        let ignores_down = || self.netconf(family, ifindex as i32).ignore_linkdown == Some(true);
-        self.links.get(&ifindex).is_some_and(|link| link.is_up() && (link.has_carrier() || !ignores_down()))
+    /// Whether the kernel's route lookup would send by a next hop.
+    pub fn alive(&self, family: u8, hop: &Nexthop) -> bool {
+        let Some(link) = self.links.get(&hop.ifindex) else { return false };
+        // The kernel marks next hops without a carrier as dead, too, so there the mark says nothing more.
+        let usable = match link.has_carrier() {
+            true => !hop.dead || self.revived.contains(&(family, hop.ifindex)),
+            false => !self.ignores_linkdown(family, hop.ifindex),
+        };
+        link.is_up() && usable
+    }
+
+    /// `ignore_routes_with_linkdown` in force on a device: in IPv4 also that of all devices, which IPv6 copies to each.
+    pub fn ignores_linkdown(&self, family: u8, ifindex: u32) -> bool {
+        let of = |index| self.netconf(family, index).ignore_linkdown == Some(true);
+        of(ifindex as i32) || family == family::INET && of(netconf::ALL)
+    }
+
+    /// Follows an IPv4 address that was added (`here`) or is gone. Whether the device has its first, or has lost its last.
+    pub fn follow_address(&mut self, address: Addr, here: bool) -> bool {
+        let known = self.addresses.entry(address.ifindex).or_default();
+        let before = known.is_empty();
+        if here {
+            known.insert(address)
+        } else {
+            known.remove(&address)
+        };
+        before != known.is_empty()
+    }
+
+    /// Takes over a link. Rules follow it as the kernel's do: they lose a device that gets another name, and find one by its own new name.
+    /// Whether rules changed.
+    pub fn put_link(&mut self, link: Link) -> bool {
+        let before = self.links.get(&link.ifindex);
+        let is_renamed = before.is_some_and(|before| before.name != link.name);
+        let (own, name) = (Attached::To(link.ifindex), Some(&link.name));
+        let mut changed = false;
+        for rule in &mut self.rules {
+            let known = rule.attached;
+            if is_renamed && rule.attached == own {
+                rule.attached = Attached::Nowhere;
+            }
+            let finds = rule.attached == Attached::Nowhere && rule.iif.as_ref() == name;
+            let meant = || rule.iif.as_ref().is_some_and(|name| link.is_named(name));
+            if finds && (is_renamed || before.is_none()) || rule.attached == Attached::Unknown && meant() {
+                rule.attached = own;
+            }
+            changed |= rule.attached != known;
+        }
+        self.links.insert(link.ifindex, link);
+        changed
+    }
+
+    /// Forgets a link, which rules lose.
+    pub fn remove_link(&mut self, ifindex: u32) {
+        self.links.remove(&ifindex);
+        self.addresses.remove(&ifindex);
+        let own = Attached::To(ifindex);
+        self.rules
+            .iter_mut()
+            .filter(|rule| rule.attached == own)
+            .for_each(|rule| rule.attached = Attached::Nowhere);
     }
 
     /// The rules of a family.
@@ -150,20 +243,38 @@ impl KernelState {
         self.rules.iter().filter(move |rule| rule.family == family)
     }
 
-    /// Follows a rule that was added (`here`) or is gone; whether anything changed.
-    pub fn follow_rule(&mut self, reported: Rule, here: bool) -> bool {
-        match (self.rules.iter().position(|known| *known == reported), here) {
-            (None, true) => self.rules.push(reported),
+    /// Follows a rule that was added (`here`) or is gone. A dump that had it already, or another one that is equal? Then the rules have to be
+    /// dumped again.
+    pub fn follow_rule(&mut self, mut reported: Rule, here: bool) -> Followed {
+        let mut equal =
+            self.rules.iter().enumerate().filter(|(_, rule)| rule.is_equal(&reported)).map(|(at, _)| at);
+        let (first, others) = (equal.next(), equal.next().is_some());
+        match (first, here) {
+            (_, true) => {
+                self.attach(&mut reported);
+                self.rules.push(reported);
+            }
             (Some(at), false) => drop(self.rules.remove(at)),
-            _ => return false,
+            (None, false) => {}
         }
-        true
+        if first.is_some() == here || others { Followed::Ambiguously } else { Followed::Exactly }
+    }
+
+    /// Finds the device of a rule that the kernel has attached.
+    fn attach(&self, rule: &mut Rule) {
+        if rule.is_by_unknown_device()
+            && let Some(name) = &rule.iif
+            && let Some(link) = self.links.values().find(|link| link.is_named(name))
+        {
+            rule.attached = Attached::To(link.ifindex);
+        }
     }
 
     /// The VRF that the configuration puts a link into: its name and table.
     pub fn declared_vrf_of<'a>(&'a self, link: &'a Link) -> Option<(&'a str, u32)> {
-        let table = || self.settings.tenants.vrf(&link.name).map(|table| (&*link.name, table));
-        self.settings.tenants.table_of(&link.name).or_else(table)
+        let tenants = &self.settings.tenants;
+        let vrf = || link.names().find_map(|name| tenants.vrf(name)).map(|table| (&*link.name, table));
+        link.names().find_map(|name| tenants.table_of(name)).or_else(vrf)
     }
 
     /// The VRF device that a link belongs to: its name and table.
@@ -174,7 +285,7 @@ impl KernelState {
 
     /// The table of a VRF by its name.
     pub fn table_of_vrf(&self, name: &str) -> Option<u32> {
-        let of_device = || self.links.values().find(|link| link.name == name)?.vrf_table;
+        let of_device = || self.links.values().find(|link| link.is_named(name))?.vrf_table;
         self.settings.tenants.vrf(name).or_else(of_device)
     }
 
@@ -207,17 +318,24 @@ impl KernelState {
     /// Whether the kernel forwards packets of a family that come in through a device.
     pub fn forwards(&self, family: u8, ifindex: u32) -> bool {
         let device = self.netconf(family, ifindex as i32).forwarding == Some(true);
-        // IPv6 forwards by the setting of all devices; a device that is set apart is left to the kernel.
-        let all = family == family::INET || self.netconf(family, netconf::ALL).forwarding == Some(true);
-        let enabled = family == family::INET
-            || !self.sysctl.devices.get(&self.name(ifindex)).is_some_and(|device| device.disabled);
-        device && all && enabled
+        if family == family::INET {
+            return device;
+        }
+        // IPv6 forwards by the setting of all devices, or where it is forced; a device that is set apart is left to the kernel.
+        let all = self.netconf(family, netconf::ALL).forwarding == Some(true);
+        let settings = self.sysctl.devices.get(&self.name(ifindex)).copied().unwrap_or_default();
+        (device && all || settings.force_forwarding) && !settings.disabled
     }
 
-    /// `rp_filter` in force on a device: the stricter of `all` and its own, as the kernel takes it (the larger number).
-    pub fn rp_filter(&self, ifindex: u32) -> i32 {
+    /// `rp_filter` in force on a device, as the kernel takes it: the largest of `all`, its own and its VRF's. A loose filter (2) is strict (1) where
+    /// the device that the kernel receives the packet on has no IPv4 address.
+    pub fn rp_filter(&self, link: &Link) -> i32 {
         let of = |index| self.netconf(family::INET, index).rp_filter.unwrap_or(0);
-        of(netconf::ALL).max(of(ifindex as i32))
+        let vrf = link.master.filter(|_| self.vrf_of(link).is_some());
+        let set = of(netconf::ALL).max(of(link.ifindex as i32)).max(vrf.map_or(0, |vrf| of(vrf as i32)));
+        let is_numbered =
+            self.addresses.get(&vrf.unwrap_or(link.ifindex)).is_some_and(|known| !known.is_empty());
+        if set > 1 && !is_numbered { 1 } else { set }
     }
 
     /// Whether the kernel tells senders of IPv4 packets on a link of shorter ways: `send_redirects` of all devices or its own.
@@ -239,5 +357,104 @@ impl KernelState {
             }
         }
         vlans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::attribute::{HEADER, Request};
+    use crate::kernel::rule::FibRuleAction;
+    use crate::kernel::{link, netconf::ALL};
+
+    fn device(ifindex: u32, name: &str) -> Link {
+        let named = Request::new(0, 0, &[0; 16]).attribute(3, format!("{name}\0").as_bytes());
+        Link { ifindex, flags: 0x1_0001, ..link::decode(&named.finish(0)[HEADER..]).unwrap() }
+    }
+
+    fn by(name: &str, attached: Attached) -> Rule {
+        Rule { iif: Some(name.into()), attached, ..Rule::lookup(family::INET, 5, FibRuleAction::Table(5)) }
+    }
+
+    /// As `attach_rules` and `detach_rules` of net/core/fib_rules.c.
+    #[test]
+    fn rules_keep_their_device() {
+        let mut kernel = KernelState::default();
+        let attached =
+            |kernel: &KernelState| kernel.rules.iter().map(|rule| rule.attached).collect::<Vec<_>>();
+        kernel.put_link(Link { alt_names: vec!["enp9s0".into()], ..device(7, "n0") });
+        for rule in [
+            by("enp9s0", Attached::Unknown),
+            by("n0", Attached::Unknown),
+            by("n1", Attached::Nowhere),
+            by("enp9s1", Attached::Nowhere),
+            by("enp8s0", Attached::Unknown),
+        ] {
+            assert_eq!(kernel.follow_rule(rule, true), Followed::Exactly);
+        }
+        let (own, none, unknown) = (Attached::To(7), Attached::Nowhere, Attached::Unknown);
+        assert_eq!(attached(&kernel), [own, own, none, none, unknown]);
+        // (1) another alternative name: rules that found no device by it do not now
+        assert!(!kernel.put_link(Link { alt_names: vec!["enp9s1".into()], ..device(7, "n0") }));
+        assert_eq!(attached(&kernel), [own, own, none, none, unknown]);
+        // (2) another name of its own, then a device that was not known comes
+        assert!(kernel.put_link(device(7, "n1")));
+        assert_eq!(attached(&kernel), [none, none, own, none, unknown]);
+        assert!(kernel.put_link(Link { alt_names: vec!["enp8s0".into()], ..device(8, "n0") }));
+        let other = Attached::To(8);
+        assert_eq!(attached(&kernel), [none, other, own, none, other]);
+        // (3) it goes
+        kernel.remove_link(8);
+        assert_eq!(attached(&kernel), [none, none, own, none, none]);
+    }
+
+    /// A rule that is reported twice may be two, or one that a dump had already.
+    #[test]
+    fn equal_rules_are_several() {
+        let mut kernel = KernelState::default();
+        let rule = || by("n0", Attached::Nowhere);
+        let mut follow = |here| (kernel.follow_rule(rule(), here), kernel.rules.len());
+        assert_eq!(follow(true), (Followed::Exactly, 1));
+        assert_eq!(follow(true), (Followed::Ambiguously, 2));
+        assert_eq!(follow(false), (Followed::Ambiguously, 1));
+        assert_eq!(follow(false), (Followed::Exactly, 0));
+        assert_eq!(follow(false), (Followed::Ambiguously, 0));
+    }
+
+    #[test]
+    fn a_loose_filter_needs_an_address() {
+        let (mut kernel, link) = (KernelState::default(), device(7, "n0"));
+        let loose =
+            |ifindex, rp_filter| Netconf { family: family::INET, ifindex, rp_filter, ..Netconf::default() };
+        kernel.update_netconf(&loose(7, Some(2)));
+        assert_eq!(kernel.rp_filter(&link), 1);
+        let address = |last: u8| {
+            let address = [10, 0, 0, last].into();
+            Addr { ifindex: 7, address, peer: address, prefix_len: 24 }
+        };
+        let changes = [(1, true), (2, true), (1, false), (2, false)];
+        let followed =
+            changes.map(|(last, here)| (kernel.follow_address(address(last), here), kernel.rp_filter(&link)));
+        assert_eq!(followed, [(true, 2), (false, 2), (false, 2), (true, 1)]);
+        kernel.update_netconf(&loose(7, Some(0)));
+        assert_eq!(kernel.rp_filter(&link), 0);
+    }
+
+    #[test]
+    fn next_hops_are_alive_as_the_kernel_marks_them() {
+        let mut kernel = KernelState::default();
+        kernel.put_link(device(7, "n0"));
+        let hop = |dead| Nexthop { ifindex: 7, gateway: None, onlink: false, weight: 1, dead, encap: None };
+        assert!(kernel.alive(family::INET, &hop(false)) && !kernel.alive(family::INET, &hop(true)));
+        kernel.revived.insert((family::INET, 7));
+        assert!(kernel.alive(family::INET, &hop(true)) && !kernel.alive(family::INET6, &hop(true)));
+        // without a carrier the settings decide: of IPv4 also that of all devices
+        kernel.put_link(Link { flags: 1, ..device(7, "n0") });
+        for family in [family::INET, family::INET6] {
+            assert!(kernel.alive(family, &hop(true)));
+            let ignore_linkdown = Some(true);
+            kernel.update_netconf(&Netconf { family, ifindex: ALL, ignore_linkdown, ..Netconf::default() });
+            assert_eq!(kernel.alive(family, &hop(true)), family == family::INET6);
+        }
     }
 }

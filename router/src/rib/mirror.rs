@@ -6,7 +6,7 @@ use crate::kernel::{
 };
 use crate::rib::dump::{Dump, unless_missing};
 use crate::rib::family::{Family, Neighbour};
-use crate::rib::kernel_state::KernelState;
+use crate::rib::kernel_state::{KernelState, Sysctl};
 use crate::rib::nexthop_group::{NexthopGroups, NhgId};
 use crate::rib::resync::{ATTEMPTS, Resync, SyncState};
 use crate::rib::table::{Followed, Ip, Route, Table};
@@ -60,6 +60,12 @@ impl<A: Ip> FamilyChanges<A> {
             || changed.any(|prefixes| prefixes.iter().any(|prefix| prefix.contains(address)))
     }
 
+    /// Whether a default route may have come or gone, so that rules behind its table are asked, or no longer.
+    fn opens(&self) -> bool {
+        let mut changed = self.others.values().chain([&self.prefixes]).flatten();
+        self.all || changed.any(|prefix| prefix.len() == 0)
+    }
+
     /// Whether any decision may differ.
     pub fn any(&self) -> bool {
         self.all || !self.prefixes.is_empty() || !self.others.is_empty()
@@ -75,6 +81,11 @@ impl Changes {
             || !self.nhgs.is_empty()
             || self.kernel
             || self.addresses
+    }
+
+    /// Whether other packets may meet a route than before.
+    pub fn opens(&self) -> bool {
+        self.v4.opens() || self.v6.opens()
     }
 
     /// Whether the way to `address` may have changed.
@@ -146,12 +157,7 @@ impl Mirror {
             }
             message::NEW_LINK | message::DEL_LINK => self.apply_link(message),
             message::NEW_ADDR | message::DEL_ADDR => {
-                self.changes.addresses = true;
-                // With an address go the routes that prefer it as their source; IPv4 does not say so.
-                let ipv4 = addr::decode(message.payload).is_none_or(|reported| reported.address.is_ipv4());
-                if ipv4 && message.kind == message::DEL_ADDR {
-                    self.resync.v4.lose();
-                }
+                self.apply_address(message);
             }
             message::NEW_NEXTHOP => {
                 if let Some((id, object)) = nexthop::decode(message.payload) {
@@ -169,8 +175,15 @@ impl Mirror {
             }
             message::NEW_RULE | message::DEL_RULE => {
                 if let Some(reported) = rule::decode(message.payload) {
-                    self.changes.kernel |=
-                        self.kernel.follow_rule(reported, message.kind == message::NEW_RULE);
+                    let is_new = message.kind == message::NEW_RULE;
+                    self.changes.kernel = true;
+                    if self.kernel.follow_rule(reported, is_new) == Followed::Ambiguously {
+                        self.resync.lose_rules();
+                    }
+                    if is_new && self.kernel.rules.last().is_some_and(rule::Rule::is_by_unknown_device) {
+                        // By an alternative name: those of a device that is down are not reported.
+                        self.resync.lose_kernel_state();
+                    }
                 }
             }
             message::NEW_NETCONF => {
@@ -178,7 +191,8 @@ impl Mirror {
                     let before = self.kernel.netconf(reported.family, reported.ifindex);
                     self.kernel.update_netconf(&reported);
                     let after = self.kernel.netconf(reported.family, reported.ifindex);
-                    self.changes.kernel |= before != after;
+                    // Linux 6.17 reports `force_forwarding` without its value; it is read with the other settings.
+                    self.changes.kernel |= before != after || reported.is_empty();
                     if before.ignore_linkdown != after.ignore_linkdown {
                         self.changes.everything();
                     }
@@ -240,6 +254,33 @@ impl Mirror {
         }
     }
 
+    /// With an address the kernel changes routes of its family without a message. IPv4: routes go that prefer it as their source. Next hops on
+    /// the device die with its last address, and live again with a new one. IPv6: routes lose their preferred source, and the prefix's route
+    /// gets another end.
+    fn apply_address(&mut self, message: Message<'_>) {
+        self.changes.addresses = true;
+        let Some(reported) = addr::decode(message.payload) else { return self.resync.lose_routes() };
+        if reported.address.is_ipv6() {
+            return self.resync.v6.lose();
+        }
+        let is_new = message.kind == message::NEW_ADDR;
+        self.changes.kernel |= self.kernel.follow_address(reported, is_new);
+        if is_new {
+            self.changes.kernel |= self.kernel.revived.insert((family::INET, reported.ifindex));
+        }
+        self.resync.v4.lose();
+    }
+
+    /// Takes over settings that the kernel does not announce; whether they differ.
+    pub fn put_sysctl(&mut self, sysctl: Sysctl) -> bool {
+        let (changed, routes) = self.kernel.put_sysctl(sysctl);
+        if routes {
+            self.changes.v6.all = true;
+            self.resync.v6.lose();
+        }
+        changed
+    }
+
     fn apply_link(&mut self, message: Message<'_>) {
         let Some(reported) = link::decode(message.payload) else { return };
         self.touched.links.insert(reported.ifindex);
@@ -250,7 +291,7 @@ impl Mirror {
             for address in gone {
                 self.set_neighbour(address, reported.ifindex, None, false);
             }
-            self.kernel.links.remove(&reported.ifindex);
+            self.kernel.remove_link(reported.ifindex);
             self.changes.kernel = true;
             self.resync.lose_link();
             return;
@@ -258,15 +299,24 @@ impl Mirror {
         if before == Some(&reported) {
             return;
         }
-        let same_state = before.is_some_and(|before| {
-            before.is_up() == reported.is_up() && before.has_carrier() == reported.has_carrier()
-        });
-        if !same_state {
-            // IPv4 takes routes of a link that goes down away without a word, and next hop objects go likewise.
+        let state = |link: &link::Link| (link.is_up(), link.has_carrier());
+        if before.map(state) != Some(state(&reported)) {
+            let families = [family::INET, family::INET6];
+            self.kernel.revived.extend(families.map(|family| (family, reported.ifindex)));
+            // Another route of the prefix may count from now on.
+            let counts = |family: &u8| self.kernel.ignores_linkdown(*family, reported.ifindex);
+            let [v4, v6] = families.map(|family| before.is_some() && counts(&family));
+            (self.changes.v4.all, self.changes.v6.all) =
+                (self.changes.v4.all || v4, self.changes.v6.all || v6);
+        }
+        if before.is_none_or(|before| reported.may_move_routes(before)) {
             self.resync.lose_link();
         }
+        if before.is_some_and(|before| before.resolves_neighbours() != reported.resolves_neighbours()) {
+            self.resync.lose_kernel_state();
+        }
         self.changes.kernel = true;
-        self.kernel.links.insert(reported.ifindex, reported);
+        self.kernel.put_link(reported);
     }
 
     /// Whether a neighbour's MAC address is known.
@@ -338,6 +388,7 @@ impl Mirror {
     /// Adds the kernel's state; whether changes interrupted it.
     fn read_kernel_state(&mut self, socket: &mut Netlink) -> Result<bool, Error> {
         let mut interrupted = socket.dump(link::dump(), |message| self.apply(message))?;
+        interrupted |= unless_missing(socket.dump(addr::dump(family::INET), |message| self.apply(message)))?;
         interrupted |= unless_missing(socket.dump(nexthop::dump(), |message| self.apply(message)))?;
         for family in [family::INET, family::INET6] {
             for request in [netconf::dump(family), rule::dump(family), neigh::dump(family)] {
@@ -345,6 +396,31 @@ impl Mirror {
             }
         }
         Ok(interrupted)
+    }
+
+    /// Asks the kernel for the policy rules, where they may not be the mirror's; the changes up to then must have been followed. An interrupted
+    /// dump has to be repeated.
+    pub fn dump_rules(&mut self, socket: &mut Netlink) -> Result<(), Error> {
+        if !self.resync.begin_rules() {
+            return Ok(());
+        }
+        let (mut reported, mut interrupted) = (Self::default(), false);
+        reported.kernel.links = std::mem::take(&mut self.kernel.links);
+        for family in [family::INET, family::INET6] {
+            let dumped = unless_missing(socket.dump(rule::dump(family), |message| reported.apply(message)));
+            match dumped {
+                Ok(dumped) => interrupted |= dumped,
+                Err(error) => {
+                    self.kernel.links = reported.kernel.links;
+                    self.resync.lose_rules();
+                    return Err(error);
+                }
+            }
+        }
+        (self.kernel.links, self.kernel.rules) = (reported.kernel.links, reported.kernel.rules);
+        self.resync.end_rules(interrupted);
+        self.changes.kernel = true;
+        Ok(())
     }
 
     /// Asks the kernel for the next hop objects, where some may have gone without a word; the changes up to then must have been
@@ -377,14 +453,20 @@ impl Mirror {
 
     /// Takes the IPv4 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv4(&mut self, dump: Dump<u32>) {
-        self.resync.v4.end(dump.adopt(&mut self.v4, &self.nhgs));
+        self.resync.v4.end(dump.adopt(&mut self.v4, &mut self.nhgs));
         self.changes.v4.all = true;
+        if !self.resync.v4.needs_dump() {
+            self.kernel.revived.retain(|(family, _)| *family != family::INET);
+        }
     }
 
     /// Takes the IPv6 routes of a dump over; between the two every change must have been followed.
     pub fn adopt_ipv6(&mut self, dump: Dump<u128>) {
-        self.resync.v6.end(dump.adopt(&mut self.v6, &self.nhgs));
+        self.resync.v6.end(dump.adopt(&mut self.v6, &mut self.nhgs));
         self.changes.v6.all = true;
+        if !self.resync.v6.needs_dump() {
+            self.kernel.revived.retain(|(family, _)| *family != family::INET6);
+        }
     }
 
     /// Whether routes lead into VRF devices. O(nexthop groups).
@@ -452,7 +534,6 @@ fn follow<A: Ip>(
         TABLE_MAIN => &mut family.main,
         other => family.other(other, state.is_dumping()),
     };
-    let had = !table.get(&prefix).is_empty();
     let followed = match added {
         Some(flags) => table.add(prefix, route, flags, nhgs),
         None => table.remove(prefix, route, nhgs),
@@ -467,7 +548,7 @@ fn follow<A: Ip>(
         }
         TABLE_MAIN => family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix)),
         other => {
-            family.note(other, prefix, had, nhgs);
+            family.note(other, prefix, nhgs);
             let touched = changes.others.entry(other).or_default();
             family.touched_by_main(prefix, |prefix| touched.push(prefix));
         }

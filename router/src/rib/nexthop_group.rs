@@ -65,6 +65,10 @@ fn tables_of(nhg: &NexthopGroup) -> impl Iterator<Item = (u8, u32)> + '_ {
     })
 }
 
+fn leads_of(nhg: &NexthopGroup) -> impl Iterator<Item = (u8, u32)> + '_ {
+    nhg.hops.iter().filter(|hop| hop.encap.is_none()).map(|hop| (nhg.family, hop.ifindex))
+}
+
 /// Every nexthop group in use, each once.
 #[derive(Debug, Default)]
 pub struct NexthopGroups {
@@ -78,7 +82,9 @@ pub struct NexthopGroups {
     last_key: Vec<u8>,
     /// Tables that behaviours look up in, as (family, number).
     tables: BTreeSet<(u8, u32)>,
-    /// Times that those have changed.
+    /// Devices that packets are sent by as they are, as (family, number).
+    leads: BTreeSet<(u8, u32)>,
+    /// Times that those two have changed.
     renamed: u64,
     /// Next hop objects: what nexthop groups that name one forward by.
     objects: Objects,
@@ -121,13 +127,19 @@ impl NexthopGroups {
     }
 
     /// The number of `nhg`.
-    pub fn intern_nhg(&mut self, nhg: NexthopGroup) -> NhgId {
+    pub fn intern_nhg(&mut self, mut nhg: NexthopGroup) -> NhgId {
+        if !nhg.asks_again() {
+            nhg.table = 0;
+        }
         if let Some(id) = self.by_nhg.get(&nhg) {
             return *id;
         }
         let known = self.tables.len();
         self.tables.extend(tables_of(&nhg));
         self.renamed += u64::from(self.tables.len() > known);
+        let known = self.leads.len();
+        self.leads.extend(leads_of(&nhg));
+        self.renamed += u64::from(self.leads.len() > known);
         let slot = Some(Slot { nhg: nhg.clone(), keys: Vec::new() });
         let id = match self.free.pop() {
             Some(id) => {
@@ -174,16 +186,22 @@ impl NexthopGroups {
         self.objects
     }
 
+    /// Whether next hops of some group have metrics that the kernel does not tell.
+    pub fn hide_metrics(&self) -> bool {
+        self.iter().any(|(_, nhg)| nhg.hides_metrics())
+    }
+
     /// Whether there are next hop objects.
     pub fn has_objects(&self) -> bool {
         !self.objects.is_empty()
     }
 
-    /// Finds out which tables behaviours look up in. O(nexthop groups).
+    /// Finds out which tables behaviours look up in, and which devices packets are sent by. O(nexthop groups).
     fn find_tables(&mut self) {
         let tables = self.iter().flat_map(|(_, nhg)| tables_of(nhg)).collect();
-        self.renamed += u64::from(tables != self.tables);
-        self.tables = tables;
+        let leads = self.iter().flat_map(|(_, nhg)| leads_of(nhg)).collect();
+        self.renamed += u64::from(tables != self.tables || leads != self.leads);
+        (self.tables, self.leads) = (tables, leads);
     }
 
     /// Gives nexthop groups the ways out of their objects.
@@ -259,7 +277,12 @@ impl NexthopGroups {
         &self.tables
     }
 
-    /// How often those have changed.
+    /// Whether routes of a family send packets by a device as they are.
+    pub fn lead_to(&self, family: u8, ifindex: u32) -> bool {
+        self.leads.contains(&(family, ifindex))
+    }
+
+    /// How often those tables and devices have changed.
     pub fn renamed(&self) -> u64 {
         self.renamed
     }

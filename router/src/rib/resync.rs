@@ -93,6 +93,8 @@ pub struct Resync {
     pub v6: SyncState,
     /// Next hop objects may have gone without a message: they are dumped before the routes.
     objects: bool,
+    /// Policy rules may not be the kernel's.
+    rules: bool,
     /// Changes interrupted each dump of links, settings and rules: they are dumped once more.
     kernel_state: bool,
     /// The time of the next round.
@@ -120,6 +122,26 @@ impl Resync {
         self.objects = true;
     }
 
+    /// Changes of links, settings or neighbours were lost: all of the kernel's state but routes is dumped again.
+    pub fn lose_kernel_state(&mut self) {
+        self.kernel_state = true;
+    }
+
+    /// Changes of policy rules were lost.
+    pub fn lose_rules(&mut self) {
+        self.rules = true;
+    }
+
+    /// Whether the policy rules have to be dumped; that dump begins.
+    pub fn begin_rules(&mut self) -> bool {
+        std::mem::take(&mut self.rules)
+    }
+
+    /// The dump of policy rules ends. If it was interrupted, the next round repeats it.
+    pub fn end_rules(&mut self, interrupted: bool) {
+        self.rules |= interrupted;
+    }
+
     /// Whether the next hop objects have to be dumped; that dump begins.
     pub fn begin_objects(&mut self) -> bool {
         std::mem::take(&mut self.objects)
@@ -132,7 +154,7 @@ impl Resync {
 
     /// The dump of links, settings, rules and next hop objects becomes the state. If it was interrupted, it has to be repeated.
     pub fn end_kernel_state(&mut self, interrupted: bool) {
-        (self.kernel_state, self.objects) = (interrupted, false);
+        (self.kernel_state, self.objects, self.rules) = (interrupted, false, false);
     }
 
     /// Whether links, settings and rules have to be dumped once more.
@@ -150,15 +172,15 @@ impl Resync {
         self.v4.needs_dump() || self.v6.needs_dump() || self.is_interrupted()
     }
 
-    /// Whether changes interrupted the last dump of routes or of next hop objects, so that another round is needed.
+    /// Whether changes interrupted the last dump of routes, rules or next hop objects, so that another round is needed.
     pub fn is_interrupted(&self) -> bool {
-        self.v4.is_interrupted() || self.v6.is_interrupted() || self.objects
+        self.v4.is_interrupted() || self.v6.is_interrupted() || self.objects || self.rules
     }
 
     /// Sets the time of the next round if changes were lost; whether it did. While changes are lost again and again, half of the time at
     /// most goes into dumps.
     pub fn schedule(&mut self, now: Instant) -> bool {
-        if self.scheduled || !(self.v4.is_lost() || self.v6.is_lost()) {
+        if self.scheduled || !(self.v4.is_lost() || self.v6.is_lost() || self.rules) {
             return false;
         }
         let calm = self.last.map_or(now, |(ended, took)| ended + took);

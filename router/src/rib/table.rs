@@ -2,6 +2,7 @@
 
 use crate::kernel::attribute::{FLAG_APPEND, FLAG_REPLACE};
 use crate::kernel::family;
+use crate::kernel::known::Unknown;
 use crate::kernel::route::{Nexthop, NexthopGroup};
 use crate::rib::nexthop_group::{NexthopGroups, NhgId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,9 +215,10 @@ impl<A: Ip> Table<A> {
     pub fn remove(&mut self, prefix: Prefix<A>, route: Route, nhgs: &mut NexthopGroups) -> Followed {
         self.touch(prefix, route.metric);
         let mut routes = self.get(&prefix).to_vec();
-        let followed = if let Some(at) = routes.iter().position(|known| *known == route) {
+        let exact = routes.iter().position(|known| *known == route);
+        let followed = if let Some(at) = exact.or_else(|| alike(&routes, route, nhgs)) {
             routes.remove(at);
-            Followed::Exactly
+            followed(nhgs.get(route.nhg))
         } else if A::NETLINK == family::INET6 {
             remove_ipv6(&mut routes, route, nhgs)
         } else {
@@ -272,6 +274,25 @@ impl<A: Ip> Table<A> {
         }
     }
 
+    /// Knows of these routes again, whose next hops have metrics of their own, what `before` knew: a dump tells those of one.
+    pub fn hide_metrics(&mut self, before: &Self, nhgs: &mut NexthopGroups) {
+        let hides = |route: &&Route, nhgs: &NexthopGroups| {
+            nhgs.get(route.nhg).is_some_and(NexthopGroup::hides_metrics)
+        };
+        for (prefix, known) in before.iter() {
+            for hid in known.iter().filter(|route| hides(route, nhgs)).copied().collect::<Vec<_>>() {
+                let mut routes = self.get(&prefix).to_vec();
+                let is_it = |route: &&mut Route| {
+                    route.metric == hid.metric
+                        && nhgs.get(route.nhg).is_some_and(|nhg| nhg.hops.len() > 1 && nhg.nexthop.is_none())
+                };
+                let Some(route) = routes.iter_mut().find(is_it) else { continue };
+                *route = hiding(*route, nhgs);
+                self.put(prefix, routes);
+            }
+        }
+    }
+
     fn put(&mut self, prefix: Prefix<A>, routes: Vec<Route>) {
         let (count, length) = (routes.len(), &mut self.lengths[usize::from(prefix.len())]);
         let before = match Routes::from_vec(routes) {
@@ -282,6 +303,20 @@ impl<A: Ip> Table<A> {
         *length = *length + u32::from(count > 0) - u32::from(before > 0);
         self.routes = self.routes + count - before;
     }
+}
+
+/// The route that is this one, though next hops may have died or come to life since.
+fn alike(routes: &[Route], route: Route, nhgs: &NexthopGroups) -> Option<usize> {
+    let nhg = nhgs.get(route.nhg).filter(|nhg| nhg.hops.len() > 1)?;
+    let is_alike = |known: &Route| {
+        known.metric == route.metric && nhgs.get(known.nhg).is_some_and(|known| known.is_alike(nhg))
+    };
+    routes.iter().position(is_alike)
+}
+
+/// IPv6 routes of one prefix that select by the source are each by itself in the kernel, and here are not.
+fn followed(nhg: Option<&NexthopGroup>) -> Followed {
+    if nhg.is_some_and(|nhg| nhg.source_len != 0) { Followed::Ambiguously } else { Followed::Exactly }
 }
 
 /// IPv4 (`net/ipv4/fib_trie.c`): ordered by TOS, highest first, then metric. A replaced route is the first of the same TOS and
@@ -299,7 +334,7 @@ fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGro
             });
             return Followed::Exactly;
         }
-    } else if routes.contains(&route) {
+    } else if routes.contains(&route) || alike(routes, route, nhgs).is_some() {
         return Followed::Exactly; // a dump had it already
     }
     let at = match equal {
@@ -310,17 +345,33 @@ fn add_ipv4(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGro
     Followed::Exactly
 }
 
+const RTPROT_RA: u8 = 9;
+
 /// Whether the kernel joins IPv6 routes of one metric into a multipath route (`rt6_qualify_for_ecmp`).
 fn joins(nhg: Option<&NexthopGroup>) -> bool {
-    const RTPROT_RA: u8 = 9;
     nhg.is_some_and(|nhg| {
-        nhg.nexthop.is_none() && nhg.protocol != RTPROT_RA && nhg.hops.iter().any(|hop| hop.gateway.is_some())
+        nhg.nexthop.is_none()
+            && nhg.protocol != RTPROT_RA
+            && nhg.source_len == 0
+            && nhg.hops.iter().any(|hop| hop.gateway.is_some())
     })
 }
 
 /// IPv6 (`net/ipv6/ip6_fib.c`): ordered by metric. Routes with a gateway and one metric are one multipath route, and the
 /// message tells all of it.
-fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGroups) -> Followed {
+fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &mut NexthopGroups) -> Followed {
+    // The kernel joins routes of a program (`proto ra`), but not its own by a router advertisement: the message does not say which it is.
+    let is_advertised = |known: &Route| {
+        known.metric == route.metric && nhgs.get(known.nhg).is_some_and(|nhg| nhg.protocol == RTPROT_RA)
+    };
+    if nhgs.get(route.nhg).is_some_and(|nhg| nhg.source_len != 0)
+        || !routes.is_empty() && (is_advertised(&route) || routes.iter().any(is_advertised))
+    {
+        routes.retain(|known| *known != route);
+        let at = routes.iter().position(|known| known.metric > route.metric).unwrap_or(routes.len());
+        routes.insert(at, route);
+        return Followed::Ambiguously;
+    }
     if routes.contains(&route) {
         return Followed::Exactly;
     }
@@ -337,12 +388,22 @@ fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &NexthopGro
     {
         let hops = |route: &Route| nhgs.get(route.nhg).map_or(0, |nhg| nhg.hops.len());
         let grew = hops(&route) > hops(&routes[at]);
-        routes[at] = route;
+        // The message has the metrics of the next hop that came.
+        let has_metrics =
+            |route: &Route| nhgs.get(route.nhg).is_some_and(|nhg| nhg.has_metrics() || nhg.hides_metrics());
+        let hides = has_metrics(&routes[at]) || has_metrics(&route);
+        routes[at] = if hides { hiding(route, nhgs) } else { route };
         return if grew { Followed::Exactly } else { Followed::Ambiguously };
     }
     let at = routes.iter().position(|known| known.metric > route.metric).unwrap_or(routes.len());
     routes.insert(at, route);
     Followed::Exactly
+}
+
+/// The route, whose next hops have metrics that are not known.
+fn hiding(route: Route, nhgs: &mut NexthopGroups) -> Route {
+    let Some(nhg) = nhgs.get(route.nhg).cloned() else { return route };
+    Route { nhg: nhgs.intern_nhg(NexthopGroup { unknown: Some(Unknown::HopMetrics), ..nhg }), ..route }
 }
 
 /// One next hop of a multipath route can go alone.
@@ -361,12 +422,13 @@ fn remove_ipv6(routes: &mut Vec<Route>, route: Route, nhgs: &mut NexthopGroups) 
         if let [last] = &mut nhg.hops[..] {
             last.weight = 1;
         }
+        let hid = nhg.hides_metrics();
         if nhg.hops.is_empty() {
             routes.remove(at);
         } else {
             routes[at].nhg = nhgs.intern_nhg(nhg);
         }
-        return Followed::Exactly;
+        return if hid { Followed::Ambiguously } else { Followed::Exactly };
     }
     Followed::Ambiguously
 }
@@ -374,6 +436,7 @@ fn remove_ipv6(routes: &mut Vec<Route>, route: Route, nhgs: &mut NexthopGroups) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::route::decode_nhg;
 
     fn route(metric: u32, nhg: NhgId) -> Route {
         Route { metric, nhg }
@@ -432,5 +495,78 @@ mod tests {
         let mut again = dump(&[("2001::/16", route(7, 3)), ("2002::/16", route(7, 2))]);
         again.repair(&table);
         assert!(again.get(&prefix("2003::/16")).is_empty());
+    }
+
+    fn group(family: u8, hops: u8, mtu: u32) -> NexthopGroup {
+        let mut fixed = [0; 12];
+        (fixed[0], fixed[7]) = (family, 1);
+        let hop = |ifindex: u8| Nexthop {
+            ifindex: ifindex.into(),
+            gateway: Some([10, 0, 0, ifindex].into()),
+            onlink: false,
+            weight: 1,
+            dead: false,
+            encap: None,
+        };
+        NexthopGroup { mtu, hops: (1..=hops).map(hop).collect(), ..decode_nhg(&fixed) }
+    }
+
+    /// A next hop died after the route was made, and before it goes.
+    #[test]
+    fn routes_with_dead_next_hops_are_found() {
+        let mut nhgs = NexthopGroups::default();
+        let (mut table, prefix) = (Table::<u32>::default(), "10.0.0.0/8".parse().unwrap());
+        let mut dead = group(family::INET, 2, 0);
+        dead.hops[1].dead = true;
+        let [dead, alive, other] = [dead, group(family::INET, 2, 0), group(family::INET, 2, 1400)]
+            .map(|nhg| route(7, nhgs.intern_nhg(nhg)));
+        assert_eq!(table.add(prefix, dead, 0, &mut nhgs), Followed::Exactly);
+        assert_eq!(table.add(prefix, alive, FLAG_APPEND, &mut nhgs), Followed::Exactly);
+        assert_eq!(table.get(&prefix), [dead], "the dump knew more");
+        assert_eq!(table.remove(prefix, other, &mut nhgs), Followed::Ambiguously);
+        assert_eq!(table.remove(prefix, alive, &mut nhgs), Followed::Exactly);
+        assert!(table.is_empty());
+    }
+
+    /// The kernel tells the metrics of one next hop of an IPv6 route: those of the others are not known until one is left.
+    #[test]
+    fn metrics_of_other_next_hops_stay_unknown() {
+        let mut nhgs = NexthopGroups::default();
+        let (mut table, prefix) = (Table::<u128>::default(), "2000::/16".parse().unwrap());
+        let of = |hops, mtu| group(family::INET6, hops, mtu);
+        let [one, two] = [of(1, 1400), of(2, 0)].map(|nhg| route(7, nhgs.intern_nhg(nhg)));
+        assert_eq!(table.add(prefix, one, 0, &mut nhgs), Followed::Exactly);
+        assert_eq!(table.add(prefix, two, FLAG_APPEND, &mut nhgs), Followed::Exactly);
+        let hides = |table: &Table<u128>, nhgs: &NexthopGroups| {
+            table.get(&prefix).iter().all(|route| nhgs.get(route.nhg).unwrap().hides_metrics())
+        };
+        assert!(hides(&table, &nhgs) && nhgs.hide_metrics());
+        let mut dumped = dump(&[("2000::/16", two), ("2001::/16", two)]);
+        dumped.hide_metrics(&table, &mut nhgs);
+        assert!(hides(&dumped, &nhgs));
+        assert_eq!(dumped.get(&"2001::/16".parse().unwrap()), [two]);
+        assert_eq!(
+            dumped.remove(prefix, route(7, nhgs.intern_nhg(of(1, 0))), &mut nhgs),
+            Followed::Ambiguously
+        );
+        let mut dumped = dump(&[("2000::/16", one)]);
+        dumped.hide_metrics(&table, &mut nhgs);
+        assert_eq!(dumped.get(&prefix), [one], "one next hop is left");
+    }
+
+    /// Whether the kernel joins routes of router advertisements no message says.
+    #[test]
+    fn routes_of_advertisements_and_sources_are_asked_for() {
+        let mut nhgs = NexthopGroups::default();
+        let (mut table, prefix) = (Table::<u128>::default(), "2000::/16".parse().unwrap());
+        let advertised = NexthopGroup { protocol: RTPROT_RA, ..group(family::INET6, 1, 0) };
+        let advertised = route(7, nhgs.intern_nhg(advertised));
+        let plain = route(7, nhgs.intern_nhg(group(family::INET6, 2, 0)));
+        let from = NexthopGroup { source_len: 16, ..group(family::INET6, 1, 0) };
+        let from = route(7, nhgs.intern_nhg(from));
+        assert_eq!(table.add(prefix, advertised, 0, &mut nhgs), Followed::Exactly);
+        assert_eq!(table.add(prefix, plain, FLAG_APPEND, &mut nhgs), Followed::Ambiguously);
+        assert_eq!(table.add("2001::/16".parse().unwrap(), from, 0, &mut nhgs), Followed::Ambiguously);
+        assert_eq!(table.remove("2001::/16".parse().unwrap(), from, &mut nhgs), Followed::Ambiguously);
     }
 }

@@ -233,13 +233,15 @@ impl Tenants {
         if self.is_empty() {
             return;
         }
-        let numbers: HashMap<String, (u32, Option<[u8; 6]>)> =
-            links.values().map(|link| (link.name.clone(), (link.ifindex, link.mac))).collect();
+        let numbers: HashMap<String, (u32, Option<[u8; 6]>)> = links
+            .values()
+            .flat_map(|link| link.names().map(|name| (name.to_owned(), (link.ifindex, link.mac))))
+            .collect();
         for link in links.values_mut() {
-            if let Some(table) = self.vrf(&link.name) {
-                link.vrf_table = Some(table);
-            }
-            if let Some(vlan) = self.vlans.get(&link.name)
+            let table = link.names().find_map(|name| self.vrf(name));
+            let vlan = link.names().find_map(|name| self.vlans.get(name));
+            link.vrf_table = table.or(link.vrf_table);
+            if let Some(vlan) = vlan
                 && let Some((parent, mac)) = numbers.get(&vlan.device)
             {
                 (link.vlan, link.parent, link.mac) = (Some(vlan.id), Some(*parent), vlan.mac.or(*mac));
@@ -247,9 +249,27 @@ impl Tenants {
         }
     }
 
+    /// Why these devices are not enough: a tenant is declared on one that is not among them. The kernel would route its packets by the
+    /// tables of all others. `None`: they are.
+    pub fn stranger(&self, devices: &[String]) -> Option<String> {
+        let is_given = |name: &String| devices.contains(name);
+        let of_vrf = |(device, (vrf, _)): (&String, &(String, u32))| {
+            let unknown = !is_given(device) && !self.vlans.contains_key(device);
+            unknown.then(|| {
+                format!("vrf: {vrf}: invalid {device:?} for devices: expected one of `devices` or the name of a [[vlan]]")
+            })
+        };
+        let of_vlan = |Vlan { name, device, .. }: &Vlan| {
+            let unknown = !is_given(device);
+            unknown.then(|| format!("vlan: {name}: invalid {device:?} for device: expected one of `devices`"))
+        };
+        let strangers = self.tables.iter().filter_map(of_vrf);
+        strangers.chain(self.vlans.values().filter_map(of_vlan)).min()
+    }
+
     /// Names of declared VLANs that no link stands for.
     pub fn missing<'a>(&'a self, links: &BTreeMap<u32, Link>) -> Vec<&'a str> {
-        let names: std::collections::HashSet<&str> = links.values().map(|link| &*link.name).collect();
+        let names: std::collections::HashSet<&str> = links.values().flat_map(Link::names).collect();
         self.vlans.keys().map(String::as_str).filter(|name| !names.contains(name)).collect()
     }
 }

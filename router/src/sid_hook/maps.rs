@@ -1,6 +1,6 @@
 //! SID hooks: what is done to packets to an SRv6 endpoint before its behaviour.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,6 +10,7 @@ use libbpf_rs::{ProgramHandle, ProgramType};
 use trieline_bpf::ReaderGrace;
 use trieline_lpm::Grace as _;
 
+use crate::xdp::damage::Damage;
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_limits, tl_sid_hook, tl_sid_hook_kind};
 use crate::xdp::sys;
@@ -97,15 +98,16 @@ impl SidHooks {
         }
     }
 
-    /// Puts the XDP program pinned at `path` in a place, from the next packet on. One that takes no frames of several buffers
-    /// (section `xdp` instead of `xdp.frags`) is refused by the kernel.
+    /// Puts the XDP program pinned at `path` in a place, from the next packet on. The kernel refuses one that takes no frames of several
+    /// buffers (section `xdp` instead of `xdp.frags`), or takes them where the dataplane does not ([`crate::Options::frags`]).
     pub fn set_program(&mut self, place: u32, path: &Path) -> Result<()> {
         let fail = |e| Error::kernel(format!("cannot use the program {}", path.display()), e);
         let program =
             sys::get(path).map_err(fail)?.ok_or_else(|| fail(io::Error::from_raw_os_error(libc::ENOENT)))?;
         self.put_program(place, program.as_fd()).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => Error::argument(format!(
-                "{}: expected an XDP program that takes frames of several buffers (section \"xdp.frags\")",
+                "{}: expected an XDP program that takes frames of several buffers (section \"xdp.frags\"); in generic mode one that does \
+                 not (section \"xdp\")",
                 path.display()
             )),
             _ => fail(error),
@@ -172,6 +174,18 @@ impl SidHooks {
             key = Some(next);
         }
         Ok(all)
+    }
+
+    /// Hooks that are not these, which were bound.
+    pub(crate) fn damage(&self, written: &BTreeMap<Ipv6Addr, SidHook>) -> Result<Vec<Damage>> {
+        let found = self.get()?;
+        let sids: BTreeSet<&Ipv6Addr> = written.keys().chain(found.keys()).collect();
+        let differing = sids.into_iter().filter(|sid| written.get(sid) != found.get(sid));
+        let text = |hook: Option<&SidHook>| hook.map(|hook| format!("{hook:?}").to_lowercase());
+        let damage = |sid: &Ipv6Addr| {
+            Damage::new(format!("hook of SID {sid}"), text(written.get(sid)), text(found.get(sid)))
+        };
+        Ok(differing.map(damage).collect())
     }
 
     /// Binds these and no others, SID by SID. When this returns, no packet meets a SID hook of before.

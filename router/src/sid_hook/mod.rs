@@ -259,6 +259,16 @@ impl SidHooks {
         Ok(())
     }
 
+    /// The hooks in force, as they are bound.
+    pub fn bound(&self) -> BTreeMap<Ipv6Addr, SidHook> {
+        let hook = |active: &ActiveHook| match &active.rule.what {
+            What::Filter { .. } => SidHook::Filter(active.number),
+            What::Pcap(_) => SidHook::Pcap(active.number),
+            What::Program { .. } => SidHook::Program(active.number),
+        };
+        self.active.iter().map(|active| (active.rule.sid, hook(active))).collect()
+    }
+
     /// Names and SIDs.
     pub fn sids(&self) -> impl Iterator<Item = (&str, Ipv6Addr)> {
         self.active.iter().map(|active| (active.rule.name.as_str(), active.rule.sid))

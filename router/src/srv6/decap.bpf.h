@@ -50,6 +50,8 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 {
 	const struct tl_port *port = f->port;
 	__u32 kind = tl_action_kind(word), verdict, lookup = port->table4;
+	int cross =
+	    kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE || kind == TL_ACTION_END_DX4_VRF;
 	struct tl_adjacency *adj;
 	struct iphdr *ip;
 
@@ -65,11 +67,10 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	    tl_ipv4_special_purpose(&ip->daddr))
 		return TL_PASS_SEG6_INNER;
 	/* The source of what End.DT4 forwards is the VRF's: user space sees to its reverse path filter. */
-	if ((kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE) &&
-	    !tl_reverse_path_ok(f, ip->saddr, ip->daddr))
+	if (cross && tl_reverse_path(f, ip->saddr, ip->daddr) != TL_GO_ON)
 		return TL_PASS_REVERSE_PATH;
 	if (kind != TL_ACTION_END_DX4) {
-		if (kind == TL_ACTION_END_DT4) {
+		if (kind == TL_ACTION_END_DT4 || kind == TL_ACTION_END_DX4_VRF) {
 			lookup = tl_action_index(word);
 		} else if (kind == TL_ACTION_END_DT46) {
 			adj = tl_action_adjacency(word);
@@ -77,7 +78,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 				return TL_PASS_NO_ACTION;
 			lookup = ((struct tl_dt46 *)adj)->lookup4;
 		}
-		if (kind != TL_ACTION_END_DX4_TABLE && tl_local_source(lookup, ip->saddr, ip->daddr))
+		if (!cross && tl_local_source(lookup, ip->saddr, ip->daddr))
 			return TL_PASS_REVERSE_PATH;
 		word = tl_inner_word(ctx, f->l2 + outer, tl_inner_action4(lookup, ip->saddr, ip->daddr));
 		if (!word)
@@ -89,8 +90,7 @@ TL_INLINE __u32 tl_decap4(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	verdict = tl_send4(ctx, f, adj, lookup, ip, outer);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	return kind == TL_ACTION_END_DX4 || kind == TL_ACTION_END_DX4_TABLE ? TL_FORWARD_END_DX4
-									    : TL_FORWARD_END_DT4;
+	return cross ? TL_FORWARD_END_DX4 : TL_FORWARD_END_DT4;
 }
 
 /* End.DX6, End.DT6: likewise an IPv6 packet. */
@@ -111,7 +111,7 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	    tl_ipv6_special_purpose(&ip6->daddr))
 		return TL_PASS_SEG6_INNER;
 	if (kind != TL_ACTION_END_DX6) {
-		if (kind == TL_ACTION_END_DT6) {
+		if (kind == TL_ACTION_END_DT6 || kind == TL_ACTION_END_DX6_VRF) {
 			lookup = tl_action_index(word);
 		} else if (kind == TL_ACTION_END_DT46) {
 			adj = tl_action_adjacency(word);
@@ -129,8 +129,8 @@ TL_INLINE __u32 tl_decap6(struct xdp_md *ctx, struct tl_frame *f, __u64 word, __
 	verdict = tl_send6(ctx, f, adj, lookup, ip6, outer, 0);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	return kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE ? TL_FORWARD_END_DX6
-									    : TL_FORWARD_END_DT6;
+	return kind == TL_ACTION_END_DT6 || kind == TL_ACTION_END_DT46 ? TL_FORWARD_END_DT6
+								       : TL_FORWARD_END_DX6;
 }
 
 /* The packet inside decides for End.DT46, and must be of the family that every other behaviour expects: Linux
@@ -144,7 +144,8 @@ TL_INLINE __u32 tl_decap(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	outer = tl_outer_bytes(f, &next, &verdict);
 	if (!outer)
 		return verdict;
-	six = kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE || kind == TL_ACTION_END_DT6;
+	six = kind == TL_ACTION_END_DX6 || kind == TL_ACTION_END_DX6_TABLE || kind == TL_ACTION_END_DX6_VRF ||
+	      kind == TL_ACTION_END_DT6;
 	four = !six;
 	if (kind == TL_ACTION_END_DT46)
 		six = 1;

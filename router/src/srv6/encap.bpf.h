@@ -90,9 +90,12 @@ __attribute__((noinline)) int tl_dec_hop_limit(struct xdp_md *ctx, __u32 offset)
  * With TL_OUTER_RFC: the outer hop limit is always the template's, the class the inner one (RFC 6040 4.1,
  * normal mode; RFC 2983). The inner packet is a hop older (RFC 8986 5.1). A frame inside stays as it
  * came, and has no ECN: no node would put a mark back into it.
+ *
+ * With `sent_on`, a VRF device sent the packet on. The kernel has forwarded the inner packet by then, so that
+ * is a hop older. The outer one is the kernel's own, and loses no hop.
  */
 TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct tl_adjacency *adj,
-			    __u8 inner)
+			    __u8 inner, __u32 sent_on)
 {
 	__u32 outer = adj->outer_len, flow = 0, verdict, carried = f->l3_len;
 	const struct ipv6hdr *ip6 = f->l3;
@@ -104,6 +107,12 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 		hop_limit = ip6->hop_limit;
 		if (hop_limit <= 1)
 			return TL_PASS_IPV6_HOP_LIMIT;
+	}
+	if (TL_UNLIKELY(sent_on)) {
+		if (adj->flags & TL_OUTER_L2)
+			return TL_PASS_SEG6_LINK;
+		if (inner != IPPROTO_IPV6 && ((const struct iphdr *)f->l3)->ttl <= 1)
+			return TL_PASS_IPV4_TTL;
 	}
 	if (TL_UNLIKELY(adj->flags)) {
 		if (adj->flags & (TL_OUTER_LABEL_NONE | TL_OUTER_LABEL_HASH))
@@ -159,8 +168,13 @@ TL_INLINE __u32 tl_h_encaps(struct xdp_md *ctx, struct tl_frame *f, const struct
 	if (TL_UNLIKELY(adj->flags & TL_OUTER_RFC)) {
 		if (next != IPPROTO_ETHERNET)
 			tl_dec_hop_limit(ctx, f->l2 + outer);
-	} else if (inner == IPPROTO_IPV6) {
-		pushed->hop_limit = hop_limit - 1;
+	} else {
+		if (inner == IPPROTO_IPV6)
+			pushed->hop_limit = hop_limit - 1;
+		else if (TL_UNLIKELY(sent_on))
+			pushed->hop_limit++;
+		if (TL_UNLIKELY(sent_on))
+			tl_dec_hop_limit(ctx, f->l2 + outer);
 	}
 	if (TL_UNLIKELY(next == IPPROTO_ETHERNET))
 		return TL_FORWARD_H_ENCAPS_L2;

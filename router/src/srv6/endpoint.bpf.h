@@ -209,7 +209,7 @@ TL_INLINE __u32 tl_end_b6_encaps(struct xdp_md *ctx, struct tl_frame *f, const s
 	verdict = tl_next_segment(ctx, f, &next);
 	if (verdict != TL_GO_ON)
 		return verdict;
-	verdict = tl_h_encaps(ctx, f, adj, IPPROTO_IPV6);
+	verdict = tl_h_encaps(ctx, f, adj, IPPROTO_IPV6, 0);
 	if (verdict != TL_FORWARD_H_ENCAPS_IPV6)
 		return verdict;
 	/* Both lie within the packet, as was seen. */

@@ -81,8 +81,10 @@ TL_INLINE __u32 tl_seg6(struct xdp_md *ctx, struct tl_frame *f, __u64 word)
 	switch (tl_action_kind(word)) {
 	case TL_ACTION_END_DX4:
 	case TL_ACTION_END_DX4_TABLE:
+	case TL_ACTION_END_DX4_VRF:
 	case TL_ACTION_END_DX6:
 	case TL_ACTION_END_DX6_TABLE:
+	case TL_ACTION_END_DX6_VRF:
 	case TL_ACTION_END_DT4:
 	case TL_ACTION_END_DT6:
 	case TL_ACTION_END_DT46:

@@ -26,8 +26,8 @@ fn of(encap: &Encap) -> Option<Steps> {
             .next_csid
             .map(|CsidLengths { block, node_function }| Steps::Next { block, node_function }),
         // Flavours or attributes that are not known here. The operator answers for a program's steps.
-        Encap::OtherLocal(ACTION_END_BPF) => None,
-        Encap::OtherLocal(_) | Encap::Other(TYPE_SEG6_LOCAL) => Some(Steps::Unknown),
+        Encap::OtherLocal(ACTION_END_BPF, _) => None,
+        Encap::OtherLocal(..) | Encap::Other(TYPE_SEG6_LOCAL) => Some(Steps::Unknown),
         _ => None,
     }
 }
@@ -80,7 +80,8 @@ mod tests {
             (nhg.family, nhg.kind) = (family::INET6, kind::UNICAST);
             nhg.sid = (!apart).then(|| (prefix.addr().ip(), prefix.len() as u8));
             let encap = Some(encap.clone());
-            nhg.hops = vec![Nexthop { ifindex: 1, gateway: None, onlink: false, weight: 1, encap }];
+            nhg.hops =
+                vec![Nexthop { ifindex: 1, gateway: None, onlink: false, weight: 1, dead: false, encap }];
             let nhg = mirror.nhgs.intern_nhg(nhg);
             tables.entry(*table).or_default().push((prefix, Route { metric: 1024, nhg }));
         }
@@ -111,7 +112,10 @@ mod tests {
         let said = |routes: &[(u32, &str, Encap, bool)]| {
             found(routes).into_iter().map(|(prefix, steps)| (prefix.len(), steps)).collect::<Vec<_>>()
         };
-        assert_eq!(said(&[(254, long, plain(), false), (77, short, Encap::OtherLocal(15), false)]), []);
+        assert_eq!(
+            said(&[(254, long, plain(), false), (77, short, Encap::OtherLocal(15, Vec::new()), false)]),
+            []
+        );
         for apart in [false, true] {
             let one = (254, long, csid(4, 2), apart);
             assert_eq!(said(std::slice::from_ref(&one)), [(13, next(4, 2))]);
@@ -123,7 +127,10 @@ mod tests {
             // In one table the longer prefix decides.
             let both = [(11, next(4, 4)), (13, next(4, 2))];
             assert_eq!(said(&[one.clone(), (254, short, csid(4, 4), apart)]), both);
-            assert_eq!(said(&[one, (77, long, Encap::OtherLocal(1), apart)]), [(13, Steps::Unknown)]);
+            assert_eq!(
+                said(&[one, (77, long, Encap::OtherLocal(1, Vec::new()), apart)]),
+                [(13, Steps::Unknown)]
+            );
         }
     }
 }

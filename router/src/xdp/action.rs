@@ -65,7 +65,7 @@ pub enum Target {
     Port,
     /// To this neighbour.
     Adjacency(Adjacency),
-    /// Where this table says.
+    /// Where this table says; for a cross-connect (End.DX4, End.DX6), the VRF that its next hop is in.
     Lookup(u32),
     /// Where the table of the inner packet's family says.
     Lookups {
@@ -203,15 +203,17 @@ impl Target {
 
 /// Each behaviour with the targets that it takes, and what the XDP program calls that. The attributes that the kernel takes for it are in
 /// `kernel::seg6`.
-const ENDPOINT_KINDS: [(Endpoint, Shape, Kind); 13] = [
+const ENDPOINT_KINDS: [(Endpoint, Shape, Kind); 15] = [
     (Endpoint::End, Shape::Port, Kind::TL_ACTION_END),
     (Endpoint::EndX, Shape::Adjacency, Kind::TL_ACTION_END_X),
     (Endpoint::EndT, Shape::Lookup, Kind::TL_ACTION_END_T),
     (Endpoint::EndDx2, Shape::Device, Kind::TL_ACTION_END_DX2),
     (Endpoint::EndDx4, Shape::Adjacency, Kind::TL_ACTION_END_DX4),
     (Endpoint::EndDx4, Shape::Port, Kind::TL_ACTION_END_DX4_TABLE),
+    (Endpoint::EndDx4, Shape::Lookup, Kind::TL_ACTION_END_DX4_VRF),
     (Endpoint::EndDx6, Shape::Adjacency, Kind::TL_ACTION_END_DX6),
     (Endpoint::EndDx6, Shape::Port, Kind::TL_ACTION_END_DX6_TABLE),
+    (Endpoint::EndDx6, Shape::Lookup, Kind::TL_ACTION_END_DX6_VRF),
     (Endpoint::EndDt4, Shape::Lookup, Kind::TL_ACTION_END_DT4),
     (Endpoint::EndDt6, Shape::Lookup, Kind::TL_ACTION_END_DT6),
     (Endpoint::EndDt46, Shape::Lookups, Kind::TL_ACTION_END_DT46),

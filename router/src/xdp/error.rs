@@ -57,6 +57,15 @@ pub enum Error {
         /// Program and link.
         owner: String,
     },
+    /// The device has frames without an Ethernet header.
+    #[error(
+        "{device}: expected an Ethernet device: its frames have no Ethernet header, which the XDP program reads; without it in `devices`, the kernel \
+         forwards its packets"
+    )]
+    NotEthernet {
+        /// Name of the device.
+        device: String,
+    },
     /// This network namespace has no such device.
     #[error("{device}: no such device in this network namespace")]
     NoDevice {

@@ -272,8 +272,9 @@ TL_INLINE __u32 tl_plain_flow_hash(const void *l3, const void *end, __u32 policy
 }
 
 /* The action that a group's flow takes. */
-__attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u32 index)
+__attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
+	__u32 index = tl_action_index(word);
 	struct tl_group *group = bpf_map_lookup_elem(&groups, &index);
 	volatile __u64 *words = (volatile void *)group;
 	__u32 zero = 0;
@@ -290,6 +291,8 @@ __attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u3
 	hash = tl_plain_flow_hash(version, (void *)(long)ctx->data_end, flows & 0xff);
 	if (TL_UNLIKELY(!hash))
 		hash = tl_flow_hash(ctx, offset, flows & 0xff, flows >> TL_FLOWS_FIELDS & 0xffff);
+	if (TL_UNLIKELY(word & TL_SENT_ON))
+		return tl_sent_on(words[hash & (TL_BUCKETS - 1)]);
 	return words[hash & (TL_BUCKETS - 1)];
 }
 
@@ -297,7 +300,7 @@ __attribute__((noinline)) __u64 tl_bucket(struct xdp_md *ctx, __u32 offset, __u3
 TL_INLINE __u64 tl_ecmp_select(struct xdp_md *ctx, __u32 offset, __u64 word)
 {
 	if (TL_UNLIKELY(tl_action_kind(word) == TL_ACTION_GROUP))
-		return tl_bucket(ctx, offset, tl_action_index(word));
+		return tl_bucket(ctx, offset, word);
 	return word;
 }
 

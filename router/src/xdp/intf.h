@@ -13,7 +13,7 @@
 /* Numbers that both sides know. */
 enum tl_limits {
 	TL_INTF_VERSION =
-	    16, /* grows with any change of a layout; pinned maps of another version are replaced */
+	    17, /* grows with any change of a layout; pinned maps of another version are replaced */
 	TL_INTF_IMAGE = TL_IMAGE_VERSION, /* of the image that the program reads; likewise */
 	TL_PORTS =
 	    65536, /* untagged ports with a lower ifindex have that place, others one among the tagged ones */
@@ -151,6 +151,7 @@ enum tl_verdict {
 	TL_DROP_UNINSPECTABLE, /* tenants, filters or SID hooks cannot see what the kernel, or another, finds
 				* in it
 				*/
+	TL_DROP_SOURCE_BLACKHOLE, /* the reverse path filter is on, and the source's route rejects packets */
 
 	TL_VERDICTS = 128
 };
@@ -179,6 +180,8 @@ enum tl_action_kind {
 	TL_ACTION_END_DT46 = 17, /* leads to a struct tl_dt46 */
 	TL_ACTION_END_B6 = 18,	 /* the adjacency's header is an SRH */
 	TL_ACTION_END_B6_ENCAPS = 19,
+	TL_ACTION_END_DX4_VRF = 20, /* the next hop is behind a VRF device: index is that VRF's lookup id */
+	TL_ACTION_END_DX6_VRF = 21,
 };
 
 /* Flavours of TL_ACTION_END and TL_ACTION_END_X. */
@@ -198,9 +201,9 @@ struct tl_action {
 	__u16 counter; /* slot of the SID's counters; 0 = none */
 	union {
 		__u32 adjacency; /* index of a struct tl_adjacency */
-		__u32 lookup;	 /* of TL_ACTION_TABLE, _END_T, _END_DT4, _END_DT6: a lookup id */
-		__u32 group;	 /* of TL_ACTION_GROUP */
-		__u32 csid; /* of TL_ACTION_END with NEXT-C-SID: bytes of block << 8 | node and function */
+		__u32 lookup; /* of TL_ACTION_TABLE, _END_T, _END_DT4, _END_DT6, _END_DX?_VRF: a lookup id */
+		__u32 group;  /* of TL_ACTION_GROUP */
+		__u32 csid;   /* of TL_ACTION_END with NEXT-C-SID: bytes of block << 8 | node and function */
 	};
 };
 
@@ -333,7 +336,8 @@ struct tl_filter {
 	__u8 ranges;	/* of `ports`; 0: any port, or none */
 	__u8 counter;	/* its slot */
 	__u16 protocol; /* or TL_ANY_PROTOCOL */
-	__u16 reserved;
+	__u8 link;	/* 1: asked of packets that belong to the link, too */
+	__u8 reserved;
 	struct {
 		__u16 first, last;
 	} ports[TL_FILTER_PORTS]; /* destination ports */
@@ -444,6 +448,7 @@ struct tl_instance {
 	__u32 tables;
 	__u32 image_version; /* TL_INTF_IMAGE */
 	__u64 hash_key;	     /* of the flow hash: random, kept as long as the maps */
+	__u64 frags;	     /* 1: the program takes frames of several buffers */
 };
 
 _Static_assert((int)TL_VERDICTS <= (int)TL_COUNTERS, "verdicts fit a counter slot");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use libbpf_rs::{MapCore, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use libbpf_rs::{MapCore, ObjectBuilder, OpenObject, PrintLevel, libbpf_sys, set_print};
 
 use crate::xdp::error::{Error, Result};
 use crate::xdp::options::Options;
@@ -73,6 +73,9 @@ pub(crate) fn load(
     let mut object = builder.name(PROGRAM).and_then(|b| b.open_memory(bytes)).map_err(failed)?;
     image.place(&mut object)?;
     size_maps(options, &mut object, reopen)?;
+    if let Some(mut program) = object.progs_mut().find(|program| program.name() == PROGRAM && options.frags) {
+        program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+    }
     let mut flow = object.maps_mut().find(|map| map.name() == FLOW);
     let key = flow.as_mut().and_then(|map| map.initial_value_mut()?.first_chunk_mut());
     *key.ok_or_else(|| Error::argument(format!("the BPF object has no section `{FLOW}`")))? =

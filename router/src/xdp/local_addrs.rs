@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::xdp::damage::Damage;
 use trieline_bpf::Mapping;
 use trieline_lpm::Prefix;
 
@@ -58,6 +59,10 @@ impl FlowKeys {
     }
 }
 
+fn flows_word(v4: FlowKeys, v6: FlowKeys) -> u64 {
+    v4.bits() | v6.bits() << tl_flows::TL_FLOWS_FAMILY.0
+}
+
 /// The bits that packets meet, and what tells their flows apart.
 #[derive(Clone, Debug)]
 pub struct LocalAddrs(Arc<Mapping>);
@@ -71,8 +76,31 @@ impl LocalAddrs {
 
     /// Sets the keys that distinguish flows from now on, those of IPv4 and of IPv6.
     pub fn set_flows(&self, v4: FlowKeys, v6: FlowKeys) {
-        let word = v4.bits() | v6.bits() << tl_flows::TL_FLOWS_FAMILY.0;
-        self.0.words64(WORDS + 1)[WORDS].store(word, Ordering::Relaxed);
+        self.0.words64(WORDS + 1)[WORDS].store(flows_word(v4, v6), Ordering::Relaxed);
+    }
+
+    /// Entries that are not these bits and keys, which were set.
+    pub fn damage(&self, bits: &LocalAddrBits, [v4, v6]: [FlowKeys; 2]) -> Vec<Damage> {
+        let words = self.0.words64(WORDS + 1);
+        let (mut missing, mut others) = (0, 0);
+        for (found, written) in words.iter().zip(bits.0.iter()) {
+            let found = found.load(Ordering::Relaxed);
+            missing += (written & !found).count_ones();
+            others += (found & !written).count_ones();
+        }
+        let mut damaged = Vec::new();
+        if (missing, others) != (0, 0) {
+            let all: u32 = bits.0.iter().map(|word| word.count_ones()).sum();
+            let (written, found) =
+                (format!("{all} bits"), format!("{missing} of them clear, {others} others"));
+            damaged.push(Damage::new("own addresses", Some(written), Some(found)));
+        }
+        let (written, found) = (flows_word(v4, v6), words[WORDS].load(Ordering::Relaxed));
+        if written != found {
+            let text = |word: u64| Some(format!("{word:#x}"));
+            damaged.push(Damage::new("keys of flows", text(written), text(found)));
+        }
+        damaged
     }
 
     /// Packets meet these bits from now on.

@@ -165,12 +165,30 @@ TL_INLINE struct tl_adjacency *tl_action_adjacency(__u64 word)
 /* The word of a verdict. */
 #define TL_VERDICT_WORD(verdict) ((__u64)TL_ACTION_VERDICT | (__u64)(verdict) << 8)
 
-/* The action of a value found by another lookup id than the port's: no further one is followed. */
+/* In a word, where no flavours are: a VRF device sent the packet on. */
+#define TL_SENT_ON (1u << 15)
+
+/* The action of a packet that a VRF device sends on. The kernel takes it for one of its own by then. So it
+ * meets no endpoint behaviour, and a headend gets it a hop older. No further lookup id is followed. */
+TL_INLINE __u64 tl_sent_on(__u64 word)
+{
+	switch (tl_action_kind(word)) {
+	case TL_ACTION_NONE:
+	case TL_ACTION_VERDICT:
+	case TL_ACTION_FORWARD:
+	case TL_ACTION_INSERT:
+		return word;
+	case TL_ACTION_ENCAPS:
+	case TL_ACTION_GROUP:
+		return word | TL_SENT_ON;
+	}
+	return TL_VERDICT_WORD(TL_PASS_UNSUPPORTED);
+}
+
+/* The action of a value found by another lookup id than the port's. */
 TL_INLINE __u64 tl_vrf_action(__u32 value)
 {
-	__u64 word = value ? tl_action_word(value) : TL_VERDICT_WORD(TL_PASS_NO_ROUTE);
-
-	return tl_action_kind(word) == TL_ACTION_TABLE ? TL_VERDICT_WORD(TL_PASS_UNSUPPORTED) : word;
+	return tl_sent_on(value ? tl_action_word(value) : TL_VERDICT_WORD(TL_PASS_NO_ROUTE));
 }
 
 /*
@@ -218,13 +236,20 @@ TL_INLINE int tl_leaves_by(__u64 word, __u64 way)
 	return adj && TL_EGRESS_KEY(adj->ifindex, adj->tag) == way;
 }
 
+/* Whether a route rejects what is sent by it. */
+TL_INLINE int tl_rejects(__u64 word)
+{
+	return word == TL_VERDICT_WORD(TL_DROP_BLACKHOLE) || word == TL_VERDICT_WORD(TL_PASS_UNREACHABLE) ||
+	       word == TL_VERDICT_WORD(TL_PASS_PROHIBIT);
+}
+
 /*
  * Reverse path of IPv4 (RFC 3704; Linux has no such setting for IPv6). With a `way`, a port's device and tag:
  * whether packets to the source would leave by it (strict: by a next hop, as __fib_validate_source
- * asks). With 0: whether they would leave by any (loose). A function of its own, verified and called apart:
- * only ports that ask for it pay.
+ * asks). With 0: whether they would leave by any (loose). The answer is TL_GO_ON or a verdict. A function of
+ * its own, verified and called apart: only ports that ask for it pay.
  */
-__attribute__((noinline)) int tl_reverse_path4(__u32 lookup, __be32 source, __be32 destination, __u64 way)
+__attribute__((noinline)) __u32 tl_reverse_path4(__u32 lookup, __be32 source, __be32 destination, __u64 way)
 {
 	__u32 value, index, i;
 	struct tl_group *group;
@@ -235,20 +260,27 @@ __attribute__((noinline)) int tl_reverse_path4(__u32 lookup, __be32 source, __be
 	index = tl_action_index(word);
 	switch (tl_action_kind(word)) {
 	case TL_ACTION_FORWARD:
-		return !way || tl_leaves_by(word, way);
+		return !way || tl_leaves_by(word, way) ? TL_GO_ON : TL_PASS_REVERSE_PATH;
 	case TL_ACTION_ENCAPS: /* which device its route names is not known here */
-		return !way;
+		return !way ? TL_GO_ON : TL_PASS_REVERSE_PATH;
 	case TL_ACTION_VERDICT:
-		return !way && word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED);
+		if (!way && word == TL_VERDICT_WORD(TL_PASS_UNRESOLVED))
+			return TL_GO_ON;
+		/* Linux drops it and sends no error. But it takes a connection's packets to an address of its
+		 * own without a look at the source. */
+		return tl_rejects(word) && tl_action_word(tl_lookup_value4(lookup, source, destination)) !=
+					       TL_VERDICT_WORD(TL_PASS_LOCAL)
+			   ? TL_DROP_SOURCE_BLACKHOLE
+			   : TL_PASS_REVERSE_PATH;
 	case TL_ACTION_GROUP:
 		group = way ? bpf_map_lookup_elem(&groups, &index) : 0;
 		/* Neighbouring buckets are mostly of one next hop. */
 		for (i = 0; group && i < TL_BUCKETS; i++)
 			if (tl_leaves_by(((volatile __u64 *)group)[i * 37 & (TL_BUCKETS - 1)], way))
-				return 1;
-		return !way;
+				return TL_GO_ON;
+		return !way ? TL_GO_ON : TL_PASS_REVERSE_PATH;
 	}
-	return 0;
+	return TL_PASS_REVERSE_PATH;
 }
 
 /* The action of a destination that the packet did not come in with: inside, or the next segment. Not a
@@ -302,15 +334,15 @@ TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_RULE);
 }
 
-/* Whether the source, and the port's reverse path filter, if it has one, let a packet through. */
-TL_INLINE int tl_reverse_path_ok(const struct tl_frame *f, __be32 source, __be32 destination)
+/* The verdict by the source and the port's reverse path filter, if it has one, or TL_GO_ON. */
+TL_INLINE __u32 tl_reverse_path(const struct tl_frame *f, __be32 source, __be32 destination)
 {
 	__u32 flags = f->port->flags;
 
 	if (tl_local_source(f->port->table4, source, destination))
-		return 0;
+		return TL_PASS_REVERSE_PATH;
 	if (TL_LIKELY(!(flags & (TL_PORT_RPF_LOOSE | TL_PORT_RPF_STRICT))))
-		return 1;
+		return TL_GO_ON;
 	return tl_reverse_path4(f->port->table4, source, destination,
 				flags & TL_PORT_RPF_STRICT ? TL_EGRESS_KEY(f->ifindex, f->tag) : 0);
 }

@@ -4,6 +4,7 @@ pub mod action;
 pub mod action_map;
 pub mod attachment;
 pub mod counters;
+pub mod damage;
 pub mod error;
 pub mod heartbeat;
 pub mod layout;

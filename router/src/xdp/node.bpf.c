@@ -39,8 +39,9 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 	if (ip->tos == TL_NEXT_BUILD)
 		return TL_PASS_NEXT_BUILD;
 #endif
-	if (!tl_reverse_path_ok(f, ip->saddr, ip->daddr))
-		return TL_PASS_REVERSE_PATH;
+	filtered = tl_reverse_path(f, ip->saddr, ip->daddr);
+	if (filtered != TL_GO_ON)
+		return filtered;
 	value = tl_route4(f->port->table4, ip->saddr, ip->daddr);
 	if (!value)
 		return TL_PASS_NO_ROUTE;
@@ -49,7 +50,7 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return tl_action_verdict(word);
 	if (tl_action_kind(word) != TL_ACTION_FORWARD && tl_action_kind(word) != TL_ACTION_ENCAPS)
 		return TL_PASS_NO_ACTION;
-	if (TL_UNLIKELY(f->port->flags & TL_PORT_CSUM_PARTIAL) && tl_is_csum_partial4(ctx, ip))
+	if (TL_UNLIKELY(f->port->flags & TL_PORT_CSUM_PARTIAL) && tl_is_csum_partial4(ctx, f, ip))
 		return TL_PASS_CSUM_PARTIAL;
 	adj = tl_action_adjacency(word);
 	if (!adj)
@@ -58,7 +59,7 @@ TL_INLINE __u32 tl_ipv4(struct xdp_md *ctx, struct tl_frame *f)
 		return tl_forward_ipv4(ctx, f, adj);
 	if (!tl_seg6_on(f))
 		return TL_PASS_SEG6_OFF;
-	return tl_h_encaps(ctx, f, adj, IPPROTO_IPIP);
+	return tl_h_encaps(ctx, f, adj, IPPROTO_IPIP, word & TL_SENT_ON);
 }
 
 TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
@@ -82,9 +83,7 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 	if (tl_action_kind(word) == TL_ACTION_VERDICT)
 		return tl_action_verdict(word);
 	if (TL_UNLIKELY(f->port->flags & (TL_PORT_CSUM_PARTIAL | TL_PORT_PROXY_NDP))) {
-		if (f->port->flags & TL_PORT_CSUM_PARTIAL &&
-		    (ip6->nexthdr == IPPROTO_TCP || ip6->nexthdr == IPPROTO_UDP) &&
-		    tl_is_csum_partial6(ctx, f->l2))
+		if (f->port->flags & TL_PORT_CSUM_PARTIAL && tl_is_csum_partial6(ctx, f, ip6))
 			return TL_PASS_CSUM_PARTIAL;
 		if (f->port->flags & TL_PORT_PROXY_NDP && tl_is_ndp(ctx, f->l2))
 			return TL_PASS_PROXY_NDP;
@@ -100,10 +99,11 @@ TL_INLINE __u32 tl_ipv6(struct xdp_md *ctx, struct tl_frame *f)
 		return tl_forward_ipv6(ctx, f, adj);
 	if (!tl_seg6_on(f))
 		return TL_PASS_SEG6_OFF;
-	return tl_h_encaps(ctx, f, adj, IPPROTO_IPV6);
+	return tl_h_encaps(ctx, f, adj, IPPROTO_IPV6, word & TL_SENT_ON);
 }
 
-SEC("xdp.frags")
+/* Loaded to take frames of several buffers where a driver gives them to it (load.rs). */
+SEC("xdp")
 int trieline(struct xdp_md *ctx)
 {
 	__u64 captured = 0;

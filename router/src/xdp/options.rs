@@ -26,6 +26,9 @@ pub struct Options {
     pub adjacencies: u32,
     /// Rules there can be in policies, and one more.
     pub rules: u32,
+    /// Whether the program takes frames of several buffers, as drivers have them. In generic mode there are none. But what such a program
+    /// passes is a copy that has lost its link header, which the kernel's headends of whole frames need.
+    pub frags: bool,
 }
 
 impl Default for Options {
@@ -38,6 +41,7 @@ impl Default for Options {
             actions: 65536,
             adjacencies: 65536,
             rules: 4096,
+            frags: true,
         }
     }
 }
@@ -97,6 +101,7 @@ pub fn pinned_options(options: &Options) -> Result<Option<Options>> {
         actions: entries(pins::ACTIONS)?,
         adjacencies: entries(pins::ADJACENCIES)?,
         rules: entries(pins::RULES)?,
+        frags: instance.frags != 0,
     }))
 }
 
@@ -127,6 +132,10 @@ pub(crate) fn adopt_image(options: &Options, instance: &tl_instance) -> Result<I
             pins::IMAGE,
             format!("was made for {} tables, not {}", instance.tables, options.tables),
         ));
+    }
+    // The places of SID hooks take programs of one kind only.
+    if (instance.frags != 0) != options.frags {
+        return Err(differs(pins::SID_HOOK_PROGRAMS, "is of the other mode, native or generic".into()));
     }
     let fd =
         pins::open(&options.pins, pins::IMAGE)?.ok_or_else(|| differs(pins::IMAGE, "is missing".into()))?;

@@ -64,6 +64,9 @@ __attribute__((noinline)) __u32 tl_place_of(__u32 ifindex)
 	return place ? *place : TL_PORT_PLACES;
 }
 
+/* Ports whose packets meet filters, SID hooks or a tenant's bounds, whatever becomes of them. */
+#define TL_PORT_GUARDED (TL_PORT_TENANT | TL_PORT_FILTER | TL_PORT_SID_HOOK)
+
 #define TL_TAGS_MOST 4
 
 TL_INLINE int tl_is_tag(__be16 proto)
@@ -74,8 +77,8 @@ TL_INLINE int tl_is_tag(__be16 proto)
 /*
  * As Linux reads tags (__netif_receive_skb_core): one with id 0 is taken off, whichever kind it is and
  * however many there are. One with another id leads to its device, which with 802.1Q, and once, may be a port
- * of ours. Without such a device, Linux drops the packet. A function of its own: few frames have such
- * tags.
+ * of ours. Behind other tags the packet is looked for, too: rules may hold for it. A function of its own: few
+ * frames have such tags.
  *
  * In the answer, from the lowest bits on: a verdict or TL_GO_ON, and the bytes before what the tags lead
  * to (from 8 on). Then the VLAN (16) and the EtherType (32).
@@ -85,8 +88,8 @@ __attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 verdict = TL_PASS_NOT_IP, vid = 0, l2 = sizeof(struct ethhdr);
 	struct vlan_hdr *vlan = data + sizeof(struct ethhdr);
+	__u32 i, id, foreign = 0;
 	__be16 proto;
-	__u32 i, id;
 
 	if ((void *)vlan > end)
 		return TL_PASS_NOT_IP | l2 << 8;
@@ -96,11 +99,10 @@ __attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
 		if ((void *)(vlan + 1) > end)
 			break;
 		id = TL_BE16(vlan->h_vlan_TCI) & 0xfff;
-		if (id && (vid || proto != TL_BE16(ETH_P_8021Q))) {
-			verdict = TL_PASS_NO_PORT;
-			break;
-		}
-		vid += id;
+		if (id && (vid || proto != TL_BE16(ETH_P_8021Q)))
+			foreign = 1;
+		else
+			vid += id;
 		proto = vlan->h_vlan_encapsulated_proto;
 		vlan++;
 		l2 += sizeof(*vlan);
@@ -109,6 +111,8 @@ __attribute__((noinline)) __u64 tl_read_tags(struct xdp_md *ctx)
 			break;
 		}
 	}
+	if (foreign)
+		verdict = TL_PASS_NO_PORT;
 	return verdict | l2 << 8 | vid << 16 | (__u64)proto << 32;
 }
 
@@ -171,8 +175,18 @@ TL_INLINE __u32 tl_parse_link(struct xdp_md *ctx, struct tl_frame *f)
 	}
 	if (TL_LIKELY(verdict != TL_PASS_NO_PORT))
 		f->port = bpf_map_lookup_elem(&ports, &f->place);
-	if (!f->port || !(f->port->flags & TL_PORT_USED)) {
-		f->port = 0; /* its counters may be another port's by now */
+	if (TL_UNLIKELY(!f->port || !(f->port->flags & TL_PORT_USED))) {
+		/*
+		 * No device of this network namespace takes the frame. But a bridge, a receive handler or a
+		 * VLAN device in another namespace may, and the rules of the device hold for it.
+		 */
+		f->place = f->ifindex;
+		if (TL_UNLIKELY(f->place >= TL_PORTS))
+			f->place = tl_place_of(f->place);
+		f->port = bpf_map_lookup_elem(&ports, &f->place);
+		/* The counters of one without rules may be another port's by now. */
+		if (f->port && !(f->port->flags & TL_PORT_USED && f->port->flags & TL_PORT_GUARDED))
+			f->port = 0;
 		return TL_PASS_NO_PORT;
 	}
 	if (TL_UNLIKELY(verdict != TL_GO_ON))

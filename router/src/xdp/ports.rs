@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::xdp::counters::{self, PortKey};
+use crate::xdp::damage::Damage;
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{tl_limits, tl_port, tl_port_flags, tl_tagged};
 use trieline_bpf::Mapping;
@@ -94,6 +95,16 @@ pub struct Port {
     pub ifindex: u32,
     /// Its MAC address: frames to any other are passed to the kernel.
     pub mac: [u8; 6],
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { table4, table6, flags, ifindex, mac } = self;
+        let flags: Vec<_> = flags.names().collect();
+        let [a, b, c, d, e, g] = mac;
+        write!(f, "lookup ids {table4:#x} {table6:#x} device {ifindex} ")?;
+        write!(f, "mac {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x} flags {}", flags.join(","))
+    }
 }
 
 const WORDS: usize = size_of::<tl_port>() / 8;
@@ -300,6 +311,67 @@ impl Ports {
             Err(_) => known.free.push(place),
         }
         named.map_err(fail)
+    }
+
+    /// Entries that are not those of these ports, which were set; `name` gives a port's name.
+    pub(crate) fn damage(
+        &mut self,
+        written: &BTreeMap<PortKey, Port>,
+        name: impl Fn(PortKey) -> String,
+    ) -> Result<Vec<Damage>> {
+        let known = self.known()?;
+        let found: BTreeMap<PortKey, (Port, u16)> =
+            self.all()?.into_iter().map(|(key, port, slot)| (key, (port, slot))).collect();
+        let mut damaged = Vec::new();
+        for key in written.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+            let ours =
+                written.get(key).map(|port| (*port, known.slots.get(key).copied().unwrap_or_default()));
+            if ours.as_ref() != found.get(key) {
+                let text = |(port, slot): &(Port, u16)| format!("{port} counters {slot}");
+                let name = format!("port {}", name(*key));
+                damaged.push(Damage::new(name, ours.as_ref().map(text), found.get(key).map(text)));
+            }
+        }
+        let places: BTreeMap<PortKey, u32> = self.tagged()?.into_iter().collect();
+        for key in known.places.keys().chain(places.keys()).collect::<BTreeSet<_>>() {
+            let (ours, found) = (known.places.get(key), places.get(key));
+            if ours != found {
+                damaged.push(Damage::new(format!("place of port {}", name(*key)), ours, found));
+            }
+        }
+        self.known = Some(known);
+        Ok(damaged)
+    }
+
+    /// Writes these ports, which were set, once more, and removes others.
+    pub(crate) fn repair(&mut self, written: &BTreeMap<PortKey, Port>) -> Result<()> {
+        let known = self.known()?;
+        let places = self.tagged()?;
+        for ((ifindex, vlan), place) in &known.places {
+            let key = tagged_key(*ifindex, vlan.unwrap_or_default());
+            sys::map_update(self.tagged.as_fd(), &key, &place.to_ne_bytes()).map_err(fail)?;
+        }
+        for ((ifindex, vlan), _) in places.iter().filter(|(key, _)| !known.places.contains_key(key)) {
+            let key = tagged_key(*ifindex, vlan.unwrap_or_default());
+            sys::map_delete(self.tagged.as_fd(), &key).map_err(fail)?;
+        }
+        for place in 0..PORTS {
+            let key = (place, None);
+            match written.get(&key) {
+                Some(port) => store(
+                    self.place(place)?,
+                    &encode(port, known.slots.get(&key).copied().unwrap_or_default()),
+                ),
+                None => self.place(place)?[0].store(0, Ordering::Release),
+            }
+        }
+        for (key, place) in &known.places {
+            if let (Some(port), Some(slot)) = (written.get(key), known.slots.get(key)) {
+                store(self.place(*place)?, &encode(port, *slot));
+            }
+        }
+        self.known = Some(known);
+        Ok(())
     }
 
     /// Forgets a port: its packets go to the kernel.

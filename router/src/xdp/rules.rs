@@ -3,7 +3,7 @@
 //! A lookup id is a table's id or the first of a few linked rules. Rules that one leads to are never changed. To change them, trieline makes
 //! another chain and moves all that name the old one to it. The old chain's places are used again after a grace period.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use trieline_bpf::{Mapping, ReaderGrace};
 use trieline_lpm::{Grace, IpPrefix, Prefix};
 
+use crate::xdp::damage::Damage;
 use crate::xdp::error::{Error, Result};
 use crate::xdp::layout::{TL_LOOKUP_POLICY, TL_RULES_MAX, TL_VALUE_THROW, tl_rule, tl_rule_flags as Flags};
 
@@ -216,6 +217,8 @@ pub struct Rules {
     grace: ReaderGrace,
     free: Vec<u32>,
     limbo: VecDeque<(u64, Vec<u32>)>,
+    /// The policies that were made: by their lookup ids, each rule's place and words.
+    made: BTreeMap<u32, Vec<(u32, [u64; WORDS])>>,
     /// The places that the earlier owner used.
     inherited: Vec<u32>,
 }
@@ -224,7 +227,7 @@ impl Rules {
     /// Takes the map over; rules that are set stay so until [`Rules::release_inherited`].
     pub(crate) fn new(map: RuleMap, grace: ReaderGrace) -> Self {
         let (inherited, free) = (1..map.capacity).rev().partition(|index| map.is_used(*index));
-        Self { map, grace, free, limbo: VecDeque::new(), inherited }
+        Self { map, grace, free, limbo: VecDeque::new(), made: BTreeMap::new(), inherited }
     }
 
     /// A policy in which these rules decide one after another. No packet meets it before a port or an action names it. Waits for a
@@ -253,18 +256,48 @@ impl Rules {
         };
         let places: Vec<u32> = self.free.drain(rest..).collect();
         let place = |at: usize| places.get(at).copied().unwrap_or(0);
-        for (at, (rule, index)) in rules.iter().zip(&places).enumerate() {
-            for (to, from) in self.map.words(*index).iter().zip(encode(rule, place(at + 1), place)) {
-                to.store(from, Ordering::Release);
+        let encoded = rules.iter().enumerate().map(|(at, rule)| encode(rule, place(at + 1), place));
+        let made: Vec<_> = places.iter().copied().zip(encoded).collect();
+        self.write(&made);
+        let lookup = place(0) | RULES;
+        self.made.insert(lookup, made);
+        Ok(lookup)
+    }
+
+    fn write(&self, made: &[(u32, [u64; WORDS])]) {
+        for (index, rule) in made {
+            for (to, from) in self.map.words(*index).iter().zip(rule) {
+                to.store(*from, Ordering::Release);
             }
         }
-        Ok(place(0) | RULES)
+    }
+
+    /// Rules that are not as they were made.
+    pub(crate) fn damage(&self) -> Vec<Damage> {
+        let mut damaged = Vec::new();
+        for (lookup, made) in &self.made {
+            for (nth, (index, rule)) in made.iter().enumerate() {
+                let found: Vec<u64> =
+                    self.map.words(*index).iter().map(|word| word.load(Ordering::Acquire)).collect();
+                if found != rule {
+                    let name = format!("rule {} of lookup id {lookup:#x}", nth + 1);
+                    let text = |words: &[u64]| Some(format!("{words:x?}"));
+                    damaged.push(Damage::new(name, text(rule), text(&found)));
+                }
+            }
+        }
+        damaged
+    }
+
+    /// Writes all rules once more.
+    pub(crate) fn repair(&mut self) {
+        self.made.values().for_each(|made| self.write(made));
     }
 
     /// Gives a lookup id back, which nothing may name any more. Its rules are used again after a grace period.
     pub fn release(&mut self, lookup: u32) {
-        let chain = self.map.chain(lookup).map(|(index, _)| index).collect();
-        self.retire(chain);
+        let made = self.made.remove(&lookup).into_iter().flatten();
+        self.retire(made.map(|(index, _)| index).collect());
     }
 
     /// After a restart, once nothing names the lookup ids of the owner before: releases them.

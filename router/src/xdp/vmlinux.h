@@ -66,6 +66,7 @@ struct xdp_md {
 #define ETH_ZLEN 60
 #define ETH_P_802_3_MIN 0x0600
 #define ETH_P_IP 0x0800
+#define ETH_P_TEB 0x6558 /* a frame in GRE */
 #define ETH_P_8021Q 0x8100
 #define ETH_P_IPV6 0x86dd
 #define ETH_P_ARP 0x0806
@@ -91,6 +92,7 @@ struct vlan_hdr {
 
 #define IPPROTO_HOPOPTS 0
 #define IPPROTO_ICMP 1
+#define IPPROTO_IGMP 2
 #define IPPROTO_IPIP 4
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
@@ -104,6 +106,7 @@ struct vlan_hdr {
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_NONE 59
 #define IPPROTO_DSTOPTS 60
+#define IPPROTO_OSPF 89
 #define IPPROTO_PIM 103
 #define IPPROTO_COMP 108
 #define IPPROTO_L2TP 115
@@ -141,6 +144,7 @@ struct ipv6hdr {
 	struct in6_addr daddr;
 };
 
+#define IPV6_SRCRT_TYPE_3 3
 #define IPV6_SRCRT_TYPE_4 4
 #define SR6_FLAG1_HMAC 8
 

@@ -45,6 +45,7 @@ pub fn options(fs: &BpfFs, map_type: ImageMapType) -> Options {
         actions: 256,
         adjacencies: 256,
         rules: 64,
+        frags: true,
     }
 }
 

@@ -47,16 +47,14 @@ impl Oracle<'_> {
     /// Whether the kernel may have this frame.
     pub fn may_pass(&self, frame: &[u8]) -> Verdict {
         let Some((mac, mut kind, mut rest)) = ethernet(frame) else { return Ok(()) };
-        let mut vlan = 0;
+        let (mut vlan, mut foreign) = (0, false);
         // __netif_receive_skb_core, skb_vlan_untag, vlan_do_receive
         while matches!(kind, 0x8100 | 0x88a8) {
             let Some(inner) = rest.get(4..).filter(|inner| inner.len() >= 2) else { return Ok(()) };
             let id = u16::from_be_bytes([rest[0], rest[1]]) & 0xfff;
             if id != 0 {
-                // Another device's, or dropped for want of one.
-                if vlan != 0 || kind != 0x8100 || !self.model.vlans.contains(&id) {
-                    return Ok(());
-                }
+                // A bridge, a receive handler, or a device in another namespace may take it.
+                foreign |= vlan != 0 || kind != 0x8100 || !self.model.vlans.contains(&id);
                 vlan = id;
             }
             kind = u16::from_be_bytes([rest[2], rest[3]]);
@@ -69,6 +67,9 @@ impl Oracle<'_> {
         let mine = mac == self.model.mac;
         let group = mac[0] & 1 == 1;
         match kind {
+            0x0800 | 0x86dd if foreign && rules.tenant && !group => {
+                Err("a tenant's packet for others".into())
+            }
             0x0800 => self.ipv4(rest, mine, group),
             0x86dd => self.ipv6(rest, mine, group),
             _ if kind < 0x600 || OF_LINK.contains(&kind) => Ok(()),
@@ -146,10 +147,10 @@ impl Oracle<'_> {
         }
         let [_, to] = addresses4(header);
         let on_link = to >> 8 == 0xe0_0000 || to == u32::MAX;
-        if !(group && on_link) {
+        let own = matches!(self.model.route4(to), Some(Action::Pass(PassReason::Local)));
+        if !(on_link || is_of_link4(packet, own)) {
             self.filtered4(packet)?;
         }
-        let own = matches!(self.model.route4(to), Some(Action::Pass(PassReason::Local)));
         // Other groups may be forwarded (ip_mr_input).
         let many = on_link;
         if !self.rules.tenant || (group && !own && !many) {
@@ -178,7 +179,8 @@ impl Oracle<'_> {
         if source == 1 || source >> 120 == 0xff || to == 1 {
             return Ok(());
         }
-        if !(group && to >> 112 & 0xff0f == 0xff02) {
+        let own = matches!(self.model.route6(to), Some(Action::Pass(PassReason::Local)));
+        if !(to >> 112 & 0xff0f == 0xff02 || is_of_link6(packet, own)) {
             self.filtered6(packet)?;
         }
         self.reaches(to, packet, group, 12)
@@ -272,6 +274,31 @@ impl Oracle<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether no router forwards the packet, or it is `own`, to this node itself: OSPF, DHCP and IGMP by RFC 2328, 2131 and 3376.
+fn is_of_link4(packet: &[u8], own: bool) -> bool {
+    let [from, to] = addresses4(packet);
+    let (ttl, protocol) = (packet[8], packet[9]);
+    let whole = packet[0] == 0x45 && packet[6] & 0x3f == 0 && packet[7] == 0;
+    let ports = packet.get(20..24).filter(|_| protocol == 17);
+    let dhcp = ports.is_some_and(|ports| ports.chunks(2).all(|port| port == [0, 67] || port == [0, 68]));
+    let link_local = [from, to].iter().all(|addr| addr >> 16 == 0xa9fe) && !TUNNELS.contains(&protocol);
+    let ospf = protocol == 89 && [1, 255].contains(&ttl);
+    whole && (protocol == 2 && ttl == 1 && to >> 28 == 0xe || own && (ospf || dhcp || link_local))
+}
+
+/// The same of IPv6: RFC 4291 2.5.6, RFC 4861, RFC 2710.
+fn is_of_link6(packet: &[u8], own: bool) -> bool {
+    let [from, to] = addresses6(packet);
+    let link_local = |addr: u128| addr >> 118 == 0xfe80 >> 6;
+    let headers = Headers::of(packet);
+    if headers.left > 0 || headers.inner(packet).is_some() {
+        return false;
+    }
+    let discovery =
+        packet[6] == 58 && packet[7] == 255 && packet.get(40).is_some_and(|kind| (133..=137).contains(kind));
+    link_local(from) && (link_local(to) || to >> 120 == 0xff && packet[7] == 1) || own && discovery
 }
 
 /// The bytes that the kernel takes for the packet: without a length it reads on behind hop-by-hop options.

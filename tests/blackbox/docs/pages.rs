@@ -18,9 +18,11 @@ macro_rules! pages {
 }
 
 /// Reasons for which no test runs a block, and how many blocks may have each.
-const REASONS: [(&str, usize); 5] = [
+const REASONS: [(&str, usize); 6] = [
     // For minutes, and it may install packages.
     ("it compiles a release", 2),
+    // tests/blackbox/walk.rs walks for a short while; the kernel's own tests need a package of its sources.
+    ("it takes minutes to hours", 2),
     // It installs packages, which that test does in a system of its own.
     ("tests/blackbox/package.rs runs it", 1),
     // There the library is built, and this box does not need it.

@@ -14,8 +14,8 @@ use crate::{
         destinations::{forwardable4, forwardable6, random_hosts},
     },
     topology::{
-        DECAP_DT4_SID, DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, ENCAP_3_PREFIX, ENCAP_PREFIX,
-        ENCAP_RED_PREFIX, GATEWAYS, PLAIN_PREFIX, Topology, gateway4, gateway6,
+        DECAP_DT4_SID, DECAP_DT6_SID, DECAP_FULL_SID, DECAP_SID, DECAP_VRF_DT4_SID, DECAP_VRF_SID,
+        ENCAP_3_PREFIX, ENCAP_PREFIX, ENCAP_RED_PREFIX, GATEWAYS, PLAIN_PREFIX, Topology, gateway4, gateway6,
     },
 };
 
@@ -45,11 +45,18 @@ pub enum Path {
     Encap3,
     /// End: on to the second of two segments.
     End,
+    /// End.DX4 to a next hop in a tenant's VRF, whose default route leads through the cluster's VRF to a VLAN. Only where the kernel has VRF
+    /// and VLAN devices, as the next two.
+    DecapVrf,
+    /// End.DT4 into the same VRF.
+    DecapVrfDt4,
+    /// H.Encaps of packets of a VLAN: the cluster's VRF leads to the tenant's, whose route encapsulates.
+    EncapVrf,
 }
 
 impl Path {
     /// All of them.
-    pub const ALL: [Path; 11] = [
+    pub const ALL: [Path; 14] = [
         Path::Ipv4,
         Path::Ipv4Full,
         Path::Ipv6,
@@ -61,6 +68,9 @@ impl Path {
         Path::EncapRed,
         Path::Encap3,
         Path::End,
+        Path::DecapVrf,
+        Path::DecapVrfDt4,
+        Path::EncapVrf,
     ];
 
     /// Its name in results.
@@ -77,6 +87,9 @@ impl Path {
             Path::EncapRed => "encap-red",
             Path::Encap3 => "encap-3",
             Path::End => "end",
+            Path::DecapVrf => "decap-vrf",
+            Path::DecapVrfDt4 => "decap-vrf-dt4",
+            Path::EncapVrf => "encap-vrf",
         }
     }
 
@@ -90,6 +103,9 @@ impl Path {
             Path::DecapDt4 => Kind::Srv6(DECAP_DT4_SID),
             Path::DecapDt6 => Kind::Srv6Ipv6(DECAP_DT6_SID),
             Path::End => Kind::Transit,
+            Path::DecapVrf => Kind::Srv6(DECAP_VRF_SID),
+            Path::DecapVrfDt4 => Kind::Srv6(DECAP_VRF_DT4_SID),
+            Path::EncapVrf => Kind::Tagged,
         }
     }
 
@@ -133,7 +149,8 @@ pub fn generator(tables: &Tables, has_vrf: bool, seed: u64) -> Result<(Generator
     // End.DX4 sends the inner packet to the next hop that it names, whatever its destination; End does not look.
     give(&inside(ENCAP_PREFIX), &[Path::Decap, Path::Encap, Path::End])?;
     if has_vrf {
-        give(&inside(ENCAP_PREFIX), &[Path::DecapDt4])?;
+        give(&inside(ENCAP_PREFIX), &[Path::DecapDt4, Path::EncapVrf])?;
+        give(&inside(PLAIN_PREFIX), &[Path::DecapVrf, Path::DecapVrfDt4])?;
     }
     give(&inside(ENCAP_RED_PREFIX), &[Path::EncapRed])?;
     give(&inside(ENCAP_3_PREFIX), &[Path::Encap3])?;

@@ -1,6 +1,6 @@
 //! Rules of the legacy iptables, read from a table's entries as far as they tell whom they select.
 
-use super::nftables::{PURE_MATCHES, is_whole, prefix};
+use super::nftables::{PURE_MATCHES, is_pure_target, is_whole, prefix};
 use super::{Device, Match, Rule, Rules, Target};
 use crate::kernel::attribute::{read_text, read_u16, read_u32};
 
@@ -114,6 +114,7 @@ fn read(entry: Entry, one: &[u8], next: usize) -> Option<Rule> {
     // Those of IPv6: PROTO, TOS, GOTO; of IPv4: FRAG, GOTO.
     acts |= flags & !0x07 != 0;
     let then = match read_u32(about).map(u32::cast_signed) {
+        _ if !acts && is_pure_target(&name, about) => Target::Nothing,
         _ if acts || !name.is_empty() => Target::Acts,
         Some(ACCEPT | RETURN) => Target::Nothing,
         Some(place) if place >= 0 && place.cast_unsigned() as usize == next => Target::Nothing,

@@ -8,11 +8,35 @@ use crate::kernel::socket::{Error, Netlink};
 use std::collections::HashMap;
 use trieline_lpm::{IpPrefix, Prefix};
 
-/// Expressions that only compute or count.
-const PURE: [&str; 8] = ["byteorder", "counter", "ct", "exthdr", "fib", "lookup", "range", "rt"];
+/// Expressions that only compute, count or log. `limit` and `quota` end the rule; `notrack` sets connection tracking aside, which neither
+/// drops nor changes the packet.
+const PURE: [&str; 12] = [
+    "byteorder",
+    "counter",
+    "ct",
+    "exthdr",
+    "fib",
+    "limit",
+    "log",
+    "lookup",
+    "notrack",
+    "quota",
+    "range",
+    "rt",
+];
+/// Those of them whose work XDP's packets miss: it is reported.
+const COUNTING: [&str; 2] = ["counter", "log"];
+/// Named objects (`NFT_OBJECT_*`) that likewise do nothing to the packet: counter, quota, limit, timeout of connections.
+const PURE_OBJECTS: [u32; 4] = [OBJECT_COUNTER, 2, 4, 7];
+const OBJECT_COUNTER: u32 = 1;
 /// Matches of iptables that only look.
-/// Not those of tcp, udp, icmp and multiport: they drop packets that are cut short, whatever the rule.
-pub const PURE_MATCHES: [&str; 6] = ["addrtype", "comment", "conntrack", "mark", "pkttype", "state"];
+/// Not those of tcp, udp, icmp, multiport and hashlimit: they drop packets, whatever the rule.
+pub const PURE_MATCHES: [&str; 8] =
+    ["addrtype", "comment", "conntrack", "limit", "mark", "pkttype", "quota", "state"];
+/// Targets of iptables that log, or set connection tracking aside.
+const PURE_TARGETS: [&str; 5] = ["CT", "LOG", "NFLOG", "NOTRACK", "TRACE"];
+/// Where the target CT has the name of a helper, which may drop packets: `struct xt_ct_target_info`.
+const CT_HELPER_AT: usize = 12;
 /// Those of them that look at connections.
 const STATEFUL: [&str; 2] = ["conntrack", "state"];
 /// Targets that write addresses of whole connections. (MASQUERADE and REDIRECT write the node's own: answers go to the kernel.)
@@ -23,11 +47,20 @@ pub fn is_whole(name: &str) -> bool {
     STATEFUL.contains(&name) || WRITERS.contains(&name)
 }
 
+/// Whether a target of iptables does nothing to the packet; `about`: its parameters.
+pub fn is_pure_target(name: &str, about: &[u8]) -> bool {
+    let helps = || about.get(CT_HELPER_AT).is_none_or(|byte| *byte != 0);
+    PURE_TARGETS.contains(&name) && (name != "CT" || !helps())
+}
+
 const META_IIF: u32 = 4;
 const META_OIF: u32 = 5;
 const META_IIFNAME: u32 = 6;
 const META_OIFNAME: u32 = 7;
 const META_NFPROTO: u32 = 15;
+const META_NFTRACE: u32 = 12;
+/// Parts of a connection that `ct … set` may write without effect on its packets: mark, labels, zone, mask of events.
+const CT_QUIET: [u32; 4] = [3, 13, 17, 18];
 const NETWORK_HEADER: u32 = 1;
 const OP_EQ: u32 = 0;
 const OP_NEQ: u32 = 1;
@@ -77,8 +110,12 @@ pub fn decode(payload: &[u8]) -> Option<(String, String, Rule)> {
     for (_, expression) in Attributes::new(expressions) {
         let attributes = Attributes::new(expression);
         let name = attributes.clone().find(1).map(read_text).unwrap_or_default();
-        counts |= name == "counter";
-        match reading.read(&name, Attributes::new(attributes.find(2).unwrap_or_default())) {
+        let about = Attributes::new(attributes.find(2).unwrap_or_default());
+        counts |= COUNTING.contains(&name.as_str())
+            || name == "objref" && about.clone().find(1).and_then(read_be32) == Some(OBJECT_COUNTER)
+            || name == "target"
+                && about.clone().find(1).map(read_text).is_some_and(|name| name.ends_with("LOG"));
+        match reading.read(&name, about) {
             None => {}
             Some(last) => {
                 then = last;
@@ -102,6 +139,7 @@ impl Reading {
     fn read(&mut self, name: &str, about: Attributes<'_>) -> Option<Target> {
         let number = |kind| about.clone().find(kind).and_then(read_be32);
         match name {
+            "meta" if number(1).is_none() && number(2) == Some(META_NFTRACE) => {}
             "meta" => {
                 let Some(register) = number(1) else { return Some(Target::Acts) };
                 let loaded = match number(2) {
@@ -148,8 +186,13 @@ impl Reading {
                     self.matches.push(Match::Whole);
                 }
             }
+            "objref" if number(1).is_some_and(|kind| PURE_OBJECTS.contains(&kind)) => {}
             "target" => {
-                if about.clone().find(1).map(read_text).is_some_and(|name| is_whole(&name)) {
+                let name = about.clone().find(1).map(read_text).unwrap_or_default();
+                if is_pure_target(&name, about.clone().find(3).unwrap_or_default()) {
+                    return None;
+                }
+                if is_whole(&name) {
                     self.matches.push(Match::Whole);
                 }
                 return Some(Target::Acts);
@@ -157,6 +200,9 @@ impl Reading {
             "nat" => {
                 self.matches.push(Match::Whole);
                 return Some(Target::Acts);
+            }
+            "ct" if number(1).is_none() && number(2).is_some_and(|key| CT_QUIET.contains(&key)) => {
+                self.matches.push(Match::Whole);
             }
             // With a verdict as its result, a set can do anything; without a register that is written, `ct` writes the connection.
             "lookup" if number(3) == Some(VERDICT) => return Some(Target::Acts),

@@ -1,6 +1,7 @@
 //! Flags of ports, by the kernel's state of their links.
 
 use super::*;
+use crate::kernel::addr::Addr;
 use crate::kernel::netconf::{ALL, Netconf};
 use crate::kernel::rule::{FibRuleAction, Rule};
 
@@ -25,8 +26,10 @@ fn link(flags: u32) -> Link {
     Link {
         ifindex: 7,
         name,
+        alt_names: Vec::new(),
         flags,
         mtu: 1500,
+        has_ethernet: true,
         mac,
         kind,
         vlan,
@@ -74,6 +77,8 @@ fn policies_leave_their_family_to_the_kernel() {
 #[test]
 fn every_filter_but_one_is_loose() {
     let mut kernel = kernel();
+    let address = [10, 0, 0, 1].into();
+    kernel.follow_address(Addr { ifindex: 7, address, peer: address, prefix_len: 24 }, true);
     for (rp_filter, loose, strict) in
         [(0, false, false), (1, false, true), (2, true, false), (3, true, false)]
     {

@@ -103,8 +103,12 @@ impl std::str::FromStr for RouteList {
 impl RouteList {
     /// Replaces the tables. Routes that do not show their family are of `default`.
     pub(super) fn put(self, default: u8, mirror: &mut Mirror) -> Result<(), Error> {
-        let links: HashMap<String, u32> =
-            mirror.kernel.links.values().map(|link| (link.name.clone(), link.ifindex)).collect();
+        let links: HashMap<String, u32> = mirror
+            .kernel
+            .links
+            .values()
+            .flat_map(|link| link.names().map(|name| (name.to_owned(), link.ifindex)))
+            .collect();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (at, given) in self.0.into_iter().enumerate() {
             let (number, dst) = (at + 1, given.dst.clone());
@@ -165,7 +169,7 @@ fn replace<A: Ip>(
             number => *family.other(number, false) = table,
         }
     }
-    family.count_others(nhgs);
+    family.find_reached(nhgs);
     Ok(())
 }
 
@@ -258,6 +262,7 @@ impl Given {
             unknown: None,
             foreign: Vec::new(),
             sid: None,
+            table: 0,
             hops,
         })
     }
@@ -276,6 +281,7 @@ impl Way {
             gateway: self.next(),
             onlink: self.flags.iter().any(|flag| flag == "onlink"),
             weight: self.weight,
+            dead: false,
             encap: None,
         })
     }

@@ -3,6 +3,7 @@
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod link;
 
 use common::cases::*;
 use common::filters::*;
@@ -183,7 +184,7 @@ fn filters_hold_for_passed_packets() {
         let mut options = [&plain[..20], &[1; 4], &plain[20..]].concat();
         options[3] += 4;
         expect(&bench, "options", &edit_options(options), "filtered");
-        expect(&bench, "to a multicast group", &ipv4("192.0.2.66", "224.0.0.5", 64), "filtered");
+        expect(&bench, "to a multicast group", &ipv4("192.0.2.66", "239.1.1.1", 64), "filtered");
         let hop_by_hop = behind(&[(0, &[0, 1, 4, 0, 0, 0, 0])], 17);
         expect(&bench, "hop-by-hop options", &hop_by_hop, "filtered");
         expect(&bench, "wrong checksum", &[&plain[..11], &[0], &plain[12..]].concat(), "ipv4_checksum");

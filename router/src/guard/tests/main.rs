@@ -4,6 +4,7 @@
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod foreign;
 mod tunnels;
 
 use std::collections::BTreeMap;
