@@ -456,7 +456,7 @@ impl Mirror {
         self.resync.v4.end(dump.adopt(&mut self.v4, &mut self.nhgs));
         self.changes.v4.all = true;
         if !self.resync.v4.needs_dump() {
-            self.kernel.revived.retain(|(family, _)| *family != family::INET);
+            self.forget_revived(family::INET);
         }
     }
 
@@ -465,8 +465,15 @@ impl Mirror {
         self.resync.v6.end(dump.adopt(&mut self.v6, &mut self.nhgs));
         self.changes.v6.all = true;
         if !self.resync.v6.needs_dump() {
-            self.kernel.revived.retain(|(family, _)| *family != family::INET6);
+            self.forget_revived(family::INET6);
         }
+    }
+
+    /// From now on the routes' own marks say which next hops are dead. The dump may have found one dead that was taken for alive until now.
+    fn forget_revived(&mut self, of: u8) {
+        let before = self.kernel.revived.len();
+        self.kernel.revived.retain(|(family, _)| *family != of);
+        self.changes.kernel |= self.kernel.revived.len() != before;
     }
 
     /// Whether routes lead into VRF devices. O(nexthop groups).
