@@ -96,9 +96,11 @@ pub fn line(filter: &FilterStatus) -> String {
     if let Some(protocol) = rule.protocol {
         line += &format!(" protocol {protocol}");
     }
-    if !rule.ports.is_empty() {
-        let ports: Vec<_> = rule.ports.iter().map(range_text).collect();
-        line += &format!(" ports {}", ports.join(","));
+    for (what, ranges) in [("ports", &rule.ports), ("source ports", &rule.source_ports)] {
+        if !ranges.is_empty() {
+            let ports: Vec<_> = ranges.iter().map(range_text).collect();
+            line += &format!(" {what} {}", ports.join(","));
+        }
     }
     if let (Some(file), Some(four), Some(six)) = (&rule.file, filter.prefixes4, filter.prefixes6) {
         let bad = match filter.bad_lines {

@@ -143,6 +143,51 @@ fn own_sources_are_found_behind_rules() {
     assert_eq!(bed.send_ip(&packet, MARKER).sink.len(), 1);
 }
 
+/// Until there is a rule, Linux looks IPv4 addresses up in tables local and main as if they were one. From then on a short prefix of table
+/// local hides the routes of main below it, and so their sources are the node's own. Equal routes by TOS do not hide an own source either.
+#[test]
+fn sources_below_a_local_prefix_are_the_kernels() {
+    needs_root!();
+    let bed = Bed::routed();
+    bed.node.ip("route add 10.60.0.0/16 via 10.2.0.2");
+    bed.node.ip("route add local 10.56.0.0/13 dev lo");
+    bed.node.ip("route add local 10.70.0.1/32 dev lo");
+    bed.node.ip("route add local 10.70.0.1/32 tos 0x10 dev lo");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let from =
+        |source: &str| bed.send_ip(&craft::ipv4(source, "10.50.0.1", MARKER, |_| {}), MARKER).sink.len();
+    assert_eq!(from("10.60.0.1"), 1, "the tables are one");
+    bed.node.ip("rule add pref 1000 oif n2 lookup 100");
+    for source in ["10.60.0.1", "10.56.0.1", "10.70.0.1"] {
+        assert!(eventually(10.0, || from(source) == 0), "from {source}");
+    }
+    assert_eq!(from("10.0.0.2"), 1);
+    audited(&bed, "local prefixes");
+}
+
+/// Table local has a unicast route here, and is a table of its own, since rules ask another one between it and main. Neighbours come and go
+/// there as anywhere.
+#[test]
+fn neighbours_of_table_local_are_followed() {
+    needs_root!();
+    let bed = Bed::routed();
+    bed.node.ip("-6 route add fd09::/64 via fd00:1::2 table 100");
+    bed.node.ip("-6 rule add pref 5 lookup 100");
+    bed.node.ip("-6 route add fd77::/64 dev n1 table local");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    for mac in ["02:00:00:00:77:01", "02:00:00:00:77:02"] {
+        bed.node.ip(&format!("neigh replace fd77::2 lladdr {mac} dev n1 nud permanent"));
+        audited(&bed, "a neighbour");
+    }
+    bed.node.ip("neigh del fd77::2 dev n1");
+    audited(&bed, "no neighbour");
+    bed.node.ip("neigh replace fd77::2 lladdr 02:00:00:00:77:03 dev n1 nud permanent");
+    bed.node.ip("-6 route del fd77::/64 dev n1 table local");
+    audited(&bed, "no route");
+    bed.node.ip("-6 route add fd77::/64 dev n1 table local");
+    audited(&bed, "the route again");
+}
+
 /// A next hop dies with the last IPv4 address of its device, and lives again with a new one.
 #[test]
 fn next_hops_die_with_the_last_address() {
@@ -268,6 +313,10 @@ fn metrics_of_one_next_hop_are_the_kernels() {
     bed.node.ip("-6 route del fd63::/16 via fd00:1::2");
     bed.becomes("the other next hop", "[fd63::1]:9", (0, 0, 5));
     audited(&bed, "the other next hop");
+    // A dump has the metrics of the first one, which are none here.
+    bed.node.ip("-6 route add fd64::/16 via fd00:1::2");
+    bed.node.ip("-6 route append fd64::/16 via fd00:2::2 mtu 9000");
+    audited(&bed, "metrics of the second next hop");
 }
 
 /// Neighbours go with a device's ARP, and come again.

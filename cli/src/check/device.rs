@@ -137,27 +137,12 @@ pub fn findings(
             _ => Finding::no_go(name, what, format!("ip link set dev {name} nomaster")),
         });
     }
-    for family in rehearsal.not_forwarded(link.ifindex) {
-        let key = match family {
-            "IPv4" => "net.ipv4.ip_forward".into(),
-            _ if forces_ipv6() => format!("net.ipv6.conf.{}.force_forwarding", name.replace('.', "/")),
-            _ => "net.ipv6.conf.all.forwarding".to_owned(),
-        };
+    for (family, key) in rehearsal.not_forwarded(link.ifindex) {
         let what = format!("forwarding of {family} is off; the kernel gets its packets");
         findings.push(Finding::warn(name, what, format!("sysctl -w {key}=1")));
     }
     findings.extend(queues(name, looked));
     findings
-}
-
-/// Whether IPv6 is forwarded by chosen devices only: it is off for all, and a device has `force_forwarding` (Linux 6.17).
-fn forces_ipv6() -> bool {
-    const DEVICES: &str = "/proc/sys/net/ipv6/conf";
-    let is_on =
-        |device: &Path, key: &str| fs::read_to_string(device.join(key)).is_ok_and(|text| text.trim() == "1");
-    let mut devices = fs::read_dir(DEVICES).into_iter().flatten().flatten().map(|entry| entry.path());
-    !is_on(&Path::new(DEVICES).join("all"), "forwarding")
-        && devices.any(|device| is_on(&device, "force_forwarding"))
 }
 
 fn native(name: &str, link: &Link, looked: &Looked) -> Finding {

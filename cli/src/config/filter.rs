@@ -22,6 +22,7 @@ file = "threats.txt.gz"
 match = "source"
 protocol = "tcp"
 ports = [22, "8000-8080"]
+source_ports = [53]
 action = "drop"
 "#;
 
@@ -34,7 +35,10 @@ action = "drop"
             ("threats", FilterMatch::Source, Some(6))
         );
         assert_eq!(filter.file.as_deref(), Some(Path::new("/etc/trieline/threats.txt.gz")));
-        assert_eq!(filter.ports, [22..=22, 8000..=8080]);
+        assert_eq!(
+            (&filter.ports[..], &filter.source_ports[..]),
+            (&[22..=22, 8000..=8080][..], &[53..=53][..])
+        );
     }
 
     #[test]
@@ -45,20 +49,21 @@ action = "drop"
             ("\"tcp\"", "\"tpc\"", "line 6: invalid \"tpc\" for protocol: expected a number"),
             ("\"tcp\"", "256", "line 6: invalid 256 for protocol"),
             ("\"tcp\"", "\"icmp\"", "line 6: filter: threats: protocol 1 has no ports"),
-            ("22,", "70000,", "line 7: invalid 70000 for ports: expected a port such as 80"),
-            ("8000-8080", "9-8", "line 7: invalid \"9-8\" for ports"),
+            ("22,", "70000,", "line 7: invalid 70000: expected a port such as 80"),
+            ("8000-8080", "9-8", "line 7: invalid \"9-8\": expected a port"),
             ("22,", "1,2,3,4,5,6,7,8,", "line 7: 9 ports or ranges; expected 1 to 8"),
             ("threats\"", "a b\"", "line 3: filter: invalid \"a b\" for name"),
             ("\"threats.txt.gz\"", "\"-\"", "line 4: filter: threats: invalid \"-\" for file"),
             ("action = \"drop\"\n", "", "missing field `action`"),
             ("file = \"threats.txt.gz\"\n", "", "line 2: filter: threats: missing key `file`"),
             ("22, \"8000-8080\"", "", "line 7: 0 ports or ranges; expected 1 to 8"),
+            ("[53]", "[\"dns\"]", "line 8: invalid \"dns\": expected a port such as 80"),
         ] {
             let text = GOOD.replacen(from, to, 1);
             let error_text = File::parse(&text).unwrap_err().to_string();
             assert!(error_text.contains(expected_text), "{error_text:?} does not have {expected_text:?}");
         }
         let twice = File::parse(&format!("{GOOD}{GOOD}")).unwrap_err().to_string();
-        assert!(twice.starts_with("line 11: filter: two are named \"threats\""), "{twice}");
+        assert!(twice.starts_with("line 12: filter: two are named \"threats\""), "{twice}");
     }
 }

@@ -4,7 +4,7 @@
 use super::answer::nhg_text;
 use super::check::{Outcome, Parts};
 use super::sampler::{Sampled, tables};
-use super::suspects::{Key, Suspects, Way, comparable, is_ending, mirrored, mirrored_tables, sorted};
+use super::suspects::{Key, Suspects, Way, is_ending, mirrored, mirrored_tables, sorted, told};
 use super::{Audited, Difference, Kind, Part, family_name, objects};
 use crate::fib::expected::expected;
 use crate::kernel::addr::is_special;
@@ -294,7 +294,7 @@ impl Full {
         let before = self.done;
         let more = self.read::<A>(|suspects, key, way| {
             suspects.dumped.push(key);
-            let is_equal = mirrored::<A>(parts.mirror, key).contains(&comparable(way));
+            let is_equal = mirrored(parts.mirror, key).contains(&told(parts.mirror, key, way));
             if !is_equal && !is_ending::<A>(parts.mirror, key) {
                 suspects.all.entry(key).or_default();
             }
@@ -337,7 +337,7 @@ impl Full {
         }
         let more = self.read::<A>(|suspects, key, way| {
             if suspects.all.contains_key(&key) {
-                suspects.reported.entry(key).or_default().push(comparable(way));
+                suspects.reported.entry(key).or_default().push(told(parts.mirror, key, way));
             }
         })?;
         if more {

@@ -1,6 +1,7 @@
 //! Routes of the kernel that the mirror does not have, or has otherwise, until it is clear whether they were only in flight.
 
 use crate::fib::expected::Routed;
+use crate::kernel::known::Unknown;
 use crate::kernel::route::NexthopGroup;
 use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, family};
 use crate::rib::mirror::{FamilyChanges, Mirror};
@@ -73,7 +74,7 @@ pub(super) fn is_ending<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> 
 ///
 /// Of a route by a next hop object only its number counts: objects are compared by themselves, and the kernel may leave their hops out. The
 /// order of next hops does not count: of IPv6, it depends on the message that reports them.
-pub(super) fn comparable((metric, mut nhg): Way) -> Way {
+fn comparable((metric, mut nhg): Way) -> Way {
     (nhg.preferred, nhg.protocol, nhg.scope) = (None, 0, 0);
     if nhg.nexthop.is_some() {
         nhg.hops.clear();
@@ -81,7 +82,20 @@ pub(super) fn comparable((metric, mut nhg): Way) -> Way {
     if nhg.hops.len() > 1 {
         nhg.hops.sort_by_cached_key(|hop| format!("{hop:?}"));
     }
+    if nhg.hides_metrics() {
+        (nhg.mtu, nhg.hop_limit) = (0, 0);
+    }
     (metric, nhg)
+}
+
+/// A route of the kernel, to be compared with the mirror's of its prefix. Where these say that next hops have metrics which the kernel does not
+/// tell, its own metrics say nothing: they are those of one next hop.
+pub(super) fn told<A: Routed>(mirror: &Mirror, key: Key<A>, (metric, mut nhg): Way) -> Way {
+    let hides = |(of, known): &Way| *of == metric && known.hides_metrics();
+    if nhg.hops.len() > 1 && nhg.unknown.is_none() && mirrored(mirror, key).iter().any(hides) {
+        nhg.unknown = Some(Unknown::HopMetrics);
+    }
+    comparable((metric, nhg))
 }
 
 /// The tables of a family that the mirror has.

@@ -73,10 +73,11 @@ impl Daemon {
         for (ifindex, dev) in self.ports.devices(kernel) {
             for (family, name) in FAMILIES {
                 if !kernel.forwards(family, ifindex) {
+                    let setting = kernel.forwarding_setting(family, ifindex);
                     tracing::warn!(
                         dev,
                         family = name,
-                        "forwarding of {name} is off; the kernel gets its packets"
+                        "forwarding of {name} is off; the kernel gets its packets (sysctl {setting})"
                     );
                 }
             }

@@ -133,10 +133,11 @@ impl Rehearsal {
         found.filter_map(|(name, what)| Some((name, what?))).collect()
     }
 
-    /// The families that a device does not forward.
-    pub fn not_forwarded(&self, ifindex: u32) -> Vec<&'static str> {
-        let off = FAMILIES.iter().filter(|(family, _)| !self.mirror.kernel.forwards(*family, ifindex));
-        off.map(|(_, name)| *name).collect()
+    /// The families that a device does not forward, each with the setting that would change it.
+    pub fn not_forwarded(&self, ifindex: u32) -> Vec<(&'static str, String)> {
+        let kernel = &self.mirror.kernel;
+        let off = FAMILIES.iter().filter(|(family, _)| !kernel.forwards(*family, ifindex));
+        off.map(|(family, name)| (*name, kernel.forwarding_setting(*family, ifindex))).collect()
     }
 
     /// Bytes of the longest header that a route pushes.

@@ -55,18 +55,12 @@ impl Resolver<'_> {
             // A route that decides by itself; others' prefixes are the kernel's already.
             _ if nhg.unknown.is_some() => Err(PassReason::Unsupported.into()),
             kind::UNICAST => self.forwarding(nhg),
-            _ if self.is_own(id) => Err(PassReason::Local.into()),
+            _ if self.nexthops4.is_own(id) => Err(PassReason::Local.into()),
             kind::BLACKHOLE => Ok(Action::Drop(DropReason::Blackhole)),
             kind::UNREACHABLE => Err(PassReason::Unreachable.into()),
             kind::PROHIBIT => Err(PassReason::Prohibit.into()),
             _ => Err(PassReason::Unsupported.into()),
         }
-    }
-
-    /// Whether a nexthop group's packets are this node's.
-    pub fn is_own(&self, id: NhgId) -> bool {
-        let own = [kind::LOCAL, kind::BROADCAST, kind::ANYCAST, kind::MULTICAST];
-        self.nexthops4.get(id).is_some_and(|nhg| own.contains(&nhg.kind))
     }
 
     /// The action of a host entry.

@@ -161,9 +161,13 @@ impl Writer<'_> {
     fn number<A: Ip>(&mut self, source: &Source<'_, A>, prefix: Prefix<A>, decision: Decision<A>) -> u32 {
         let resolver = self.resolver;
         let apart = (A::NETLINK, source.number);
-        if let (Decision::NexthopGroup(nhg), IpAddr::V4(addr)) = (decision, prefix.addr().ip())
-            && resolver.is_own(nhg)
+        if let IpAddr::V4(addr) = prefix.addr().ip()
             && !addr.is_loopback()
+            && match decision {
+                Decision::NexthopGroup(nhg) => source.nexthops.is_own(nhg),
+                Decision::Kernel => source.family.has_own(source.number, &prefix, source.nexthops),
+                _ => false,
+            }
         {
             self.own.add(Prefix::truncated(addr.into(), prefix.len()));
         }

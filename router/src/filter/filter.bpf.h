@@ -23,12 +23,12 @@ struct tl_packet {
 	__u64 source[2];
 	__u32 ipv6;
 	__u32 protocol; /* or TL_ANY_PROTOCOL, which no filter asks for */
-	__u32 port;	/* destination port, or TL_NO_PORT */
+	__u32 ports[2]; /* destination and source port, or TL_NO_PORT */
 };
 
-/* The port that stands at the same place in all protocols that have one; false where it should be before
- * `end`, and is not. */
-TL_INLINE int tl_port_of(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packet *p)
+/* The ports, which stand at the same place in all protocols that have them; false where they should be before
+ * `end`, and are not. */
+TL_INLINE int tl_ports_of(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packet *p)
 {
 	__be16 ports[2];
 
@@ -40,12 +40,13 @@ TL_INLINE int tl_port_of(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_pack
 	case IPPROTO_UDPLITE:
 		if (at + sizeof(ports) > end || bpf_xdp_load_bytes(ctx, at, ports, sizeof(ports)))
 			return 0;
-		p->port = TL_BE16(ports[1]);
+		p->ports[0] = TL_BE16(ports[1]);
+		p->ports[1] = TL_BE16(ports[0]);
 	}
 	return 1;
 }
 
-/* Protocol and port of the IPv6 packet at `at`; false where they cannot be read. */
+/* Protocol and ports of the IPv6 packet at `at`; false where they cannot be read. */
 TL_INLINE int tl_upper6(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packet *p)
 {
 	__u64 headers = tl_headers6(ctx, at, end);
@@ -54,7 +55,7 @@ TL_INLINE int tl_upper6(struct xdp_md *ctx, __u32 at, __u32 end, struct tl_packe
 		return 0;
 	p->protocol = headers & 0xff;
 	return headers & TL_HEADERS_LATER ||
-	       tl_port_of(ctx, TL_HEADERS_AT(headers), TL_HEADERS_END(headers), p);
+	       tl_ports_of(ctx, TL_HEADERS_AT(headers), TL_HEADERS_END(headers), p);
 }
 
 /* The same of IPv4. */
@@ -65,7 +66,7 @@ TL_INLINE int tl_upper4(struct xdp_md *ctx, __u32 at, __u32 end, const struct ip
 	p->protocol = ip->protocol;
 	if (bytes && at + bytes < end) /* 0: longer than it can say */
 		end = at + bytes;
-	return ip->frag_off & TL_BE16(0x1fff) || tl_port_of(ctx, at + (ip->version_ihl & 15) * 4, end, p);
+	return ip->frag_off & TL_BE16(0x1fff) || tl_ports_of(ctx, at + (ip->version_ihl & 15) * 4, end, p);
 }
 
 /*
@@ -85,16 +86,18 @@ __attribute__((noinline)) int tl_is_ndp(struct xdp_md *ctx, __u32 at)
 	       type <= TL_ND_LAST;
 }
 
-/* Whether a port is in one of the filter's ranges. A function of its own: a verifier looks at it once, not
- * for each filter. */
-__attribute__((noinline)) int tl_in_ranges(const struct tl_filter *filter, __u32 port)
+/* Whether a port is in one of the filter's ranges for it; `which` as in `ports`. A function of its own: a
+ * verifier looks at it once, not for each filter. */
+__attribute__((noinline)) int tl_in_ranges(const struct tl_filter *filter, __u32 which, __u32 port)
 {
 	__u32 i, in = 0;
 
 	if (!filter)
 		return 0;
+	which &= 1;
 	for (i = 0; i < TL_FILTER_PORTS; i++)
-		in |= i < filter->ranges && port >= filter->ports[i].first && port <= filter->ports[i].last;
+		in |= i < filter->ranges[which] && port >= filter->ports[which][i].first &&
+		      port <= filter->ports[which][i].last;
 	return in;
 }
 
@@ -105,7 +108,9 @@ TL_INLINE int tl_matches(const struct tl_filter *filter, const struct tl_packet 
 
 	if (filter->protocol != TL_ANY_PROTOCOL && filter->protocol != p->protocol)
 		return 0;
-	if (filter->ranges && !tl_in_ranges(filter, p->port))
+	if (filter->ranges[0] && !tl_in_ranges(filter, 0, p->ports[0]))
+		return 0;
+	if (filter->ranges[1] && !tl_in_ranges(filter, 1, p->ports[1]))
 		return 0;
 	return p->ipv6 ? tl_table6(filter->table6, address[0], address[1])
 		       : tl_table4(filter->table4, address[1]);
@@ -130,7 +135,8 @@ TL_INLINE void tl_filter_note(__u32 slot)
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .port = TL_NO_PORT, .ipv6 = ipv6};
+	struct tl_packet p = {
+		.protocol = TL_ANY_PROTOCOL, .ports = {TL_NO_PORT, TL_NO_PORT}, .ipv6 = ipv6};
 	__u32 key = list & 0xff, of_link = list & TL_LIST_OF_LINK, left, ports;
 	const __u32 unread = key == TL_LIST_PORTS ? TL_DROP_UNINSPECTABLE : TL_DROP_SID_HOOK_HEADERS;
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &key);

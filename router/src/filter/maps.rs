@@ -47,14 +47,16 @@ impl Filter {
             table6: self.table6.unwrap_or(NO_TABLE),
             action: rule.action as u8,
             source: (rule.address == FilterMatch::Source).into(),
-            ranges: rule.ports.len() as u8,
+            ranges: [rule.ports.len() as u8, rule.source_ports.len() as u8],
             counter: self.counter,
             protocol: rule.protocol.map_or(ANY_PROTOCOL, u16::from),
             link: rule.link.into(),
             ..Default::default()
         };
-        for (to, range) in record.ports.iter_mut().zip(&rule.ports) {
-            (to.first, to.last) = (*range.start(), *range.end());
+        for (to, ranges) in record.ports.iter_mut().zip([&rule.ports, &rule.source_ports]) {
+            for (to, range) in to.iter_mut().zip(ranges) {
+                (to.first, to.last) = (*range.start(), *range.end());
+            }
         }
         for (to, from) in record.name.iter_mut().zip(rule.name.as_bytes()) {
             *to = *from;
@@ -69,11 +71,15 @@ impl Filter {
         let address = if record.source != 0 { FilterMatch::Source } else { FilterMatch::Destination };
         let name = record.name.split(|byte| *byte == 0).next().unwrap_or_default();
         let table = |id| (id != NO_TABLE).then_some(id);
-        let ranges = record.ports.iter().take(record.ranges.into());
+        let ranges = |which: usize| -> Vec<_> {
+            let ranges = record.ports[which].iter().take(record.ranges[which].into());
+            ranges.map(|range| range.first..=range.last).collect()
+        };
         Some(Self {
             rule: FilterRule {
                 protocol: u8::try_from(record.protocol).ok(),
-                ports: ranges.map(|range| range.first..=range.last).collect(),
+                ports: ranges(0),
+                source_ports: ranges(1),
                 link: record.link != 0,
                 ..FilterRule::new(String::from_utf8_lossy(name), address, action)
             },
@@ -136,7 +142,7 @@ impl FilterMaps {
 
     /// The word of a list that is these filters, from `at` on.
     fn word(at: u32, list: &[Filter]) -> u64 {
-        let asks = list.iter().any(|filter| filter.rule.protocol.is_some() || !filter.rule.ports.is_empty());
+        let asks = list.iter().any(|filter| filter.rule.asks_upper());
         let upper = if asks { tl_filter_list::TL_LIST_UPPER.0 } else { 0 };
         u64::from(at | (list.len() as u32) << 16 | upper)
     }

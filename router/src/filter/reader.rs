@@ -150,15 +150,15 @@ pub fn read(rule: &FilterRule) -> Result<Set, Error> {
     Ok(set)
 }
 
-/// Files that threads are reading now.
-static READING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Files that were given up, and that a thread still tries to read.
+static GIVEN_UP: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Reads a file on a thread of its own: a file on a server that does not answer can block for ever, and nothing can end that. Such a thread
 /// stays until the server answers; the file is not read a second time beside it.
 fn read_in_time(file: &Path, options: ReadOptions, patience: Duration) -> Result<PrefixList, ImportError> {
     let late = |what: String| ImportError::Whole { path: file.into(), what };
-    let reading = || READING.lock().unwrap_or_else(PoisonError::into_inner);
-    if !reading().insert(file.into()) {
+    let given_up = || GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner);
+    if given_up().contains(file) {
         return Err(late(
             "it is still being read since an earlier try; expected a file system that answers".into(),
         ));
@@ -167,19 +167,23 @@ fn read_in_time(file: &Path, options: ReadOptions, patience: Duration) -> Result
     let path = file.to_path_buf();
     let thread = std::thread::Builder::new().name("list".into()).spawn(move || {
         let list = trieline_lpm::io::read(&path, &options);
-        reading().remove(&path);
-        // Nobody waits any more.
+        let mut given_up = given_up();
+        given_up.remove(&path);
+        // Nobody waits any more, if it was given up.
         let _ = done.send(list);
     });
     if let Err(source) = thread {
-        reading().remove(file);
         return Err(ImportError::Io { path: file.into(), source });
     }
-    result.recv_timeout(patience).unwrap_or_else(|_| {
-        Err(late(format!(
-            "it was not read within {} s; expected a file system that answers",
-            patience.as_secs()
-        )))
+    if let Ok(list) = result.recv_timeout(patience) {
+        return list;
+    }
+    let mut given_up = given_up();
+    // The thread may have come to its end meanwhile; it sends while it holds the lock.
+    result.try_recv().unwrap_or_else(|_| {
+        given_up.insert(file.into());
+        let seconds = patience.as_secs();
+        Err(late(format!("it was not read within {seconds} s; expected a file system that answers")))
     })
 }
 
@@ -228,18 +232,22 @@ mod tests {
         assert!(made.success());
         let refused = read_in_time(&path, ReadOptions { regular: true, ..ReadOptions::default() }, PATIENCE);
         assert!(refused.unwrap_err().to_string().contains("not a regular file"));
-        // Without that test, reading blocks as on a server that does not answer.
+        // Without that test, reading blocks as on a server that does not answer. Another that reads the file meanwhile is no reason to refuse.
         let patience = Duration::from_millis(50);
+        let beside = path.clone();
+        let beside = std::thread::spawn(move || read_in_time(&beside, ReadOptions::default(), PATIENCE));
+        std::thread::sleep(patience);
         let late = read_in_time(&path, ReadOptions::default(), patience).unwrap_err().to_string();
         assert!(late.contains("not read within"), "{late}");
         let again = read_in_time(&path, ReadOptions::default(), patience).unwrap_err().to_string();
         assert!(again.contains("still being read"), "{again}");
         // It answers at last.
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all(b"10.0.0.0/8\n").unwrap();
-        let gone = || !READING.lock().unwrap().contains(&path);
+        let gone = || !GIVEN_UP.lock().unwrap().contains(&path);
         assert!((0..1000).any(|_| gone() || {
             std::thread::sleep(Duration::from_millis(5));
             false
         }));
+        beside.join().unwrap().unwrap();
     }
 }

@@ -46,6 +46,9 @@ pub struct FilterRule {
     /// Only packets to one of these destination ports; none: to any. At most [`FilterRule::RANGES_MAX`].
     #[serde(default, with = "ports", skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<RangeInclusive<u16>>,
+    /// Only packets from one of these source ports; none: from any. As many as of `ports`.
+    #[serde(default, with = "ports", skip_serializing_if = "Vec::is_empty")]
+    pub source_ports: Vec<RangeInclusive<u16>>,
     /// The treatment of matching packets.
     pub action: FilterAction,
     /// Packets that belong to the link are matched, too: neighbour discovery, DHCP, OSPF, and others between link-local addresses.
@@ -121,7 +124,7 @@ pub(crate) type Wrong = (Option<&'static str>, String);
 impl FilterRule {
     /// Bytes of the longest name.
     pub const NAME_MAX: usize = tl_limits::TL_FILTER_NAME.0 as usize - 1;
-    /// Ranges of ports in one filter.
+    /// Ranges of destination ports in one filter, and as many of source ports.
     pub const RANGES_MAX: usize = tl_limits::TL_FILTER_PORTS.0 as usize;
 
     /// A rule for all packets from or to the addresses of a set that no file has.
@@ -132,6 +135,7 @@ impl FilterRule {
             address,
             protocol: None,
             ports: Vec::new(),
+            source_ports: Vec::new(),
             action,
             link: false,
             skip_bad: false,
@@ -147,12 +151,16 @@ impl FilterRule {
     /// Refuses what the maps cannot hold.
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         check_name(&self.name, Some(Self::NAME_MAX))?;
-        let (name, ranges, most) = (&self.name, self.ports.len(), Self::RANGES_MAX);
-        if ranges > most {
-            return Err((Some("ports"), format!("{name}: {ranges} ports or ranges; expected 1 to {most}")));
+        let (name, most) = (&self.name, Self::RANGES_MAX);
+        for (key, ranges) in [("ports", &self.ports), ("source_ports", &self.source_ports)] {
+            let ranges = ranges.len();
+            if ranges > most {
+                return Err((Some(key), format!("{name}: {ranges} ports or ranges; expected 1 to {most}")));
+            }
         }
+        let has_ports = !self.ports.is_empty() || !self.source_ports.is_empty();
         match self.protocol {
-            Some(protocol) if ranges > 0 && !WITH_PORTS.contains(&protocol) => {
+            Some(protocol) if has_ports && !WITH_PORTS.contains(&protocol) => {
                 let what = format!(
                     "{name}: protocol {protocol} has no ports; expected tcp, udp, dccp, sctp or udplite"
                 );
@@ -160,6 +168,11 @@ impl FilterRule {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether it asks for more than addresses.
+    pub(crate) fn asks_upper(&self) -> bool {
+        self.protocol.is_some() || !self.ports.is_empty() || !self.source_ports.is_empty()
     }
 
     fn check_file(&self) -> Result<(), Wrong> {
@@ -252,7 +265,7 @@ mod ports {
     struct Ports;
 
     fn invalid<E: Error>(value: impl fmt::Debug) -> E {
-        E::custom(format!("invalid {value:?} for ports: expected {}", &Ports as &dyn Expected))
+        E::custom(format!("invalid {value:?}: expected {}", &Ports as &dyn Expected))
     }
 
     impl Visitor<'_> for Ports {

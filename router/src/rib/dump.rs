@@ -83,6 +83,7 @@ impl<A: Ip> Dump<A> {
             }
         }
         if nhgs.hide_metrics() {
+            local.hide_metrics(&family.local, nhgs);
             main.hide_metrics(&family.main, nhgs);
             for (number, before) in &family.others {
                 tables.entry(*number).or_default().hide_metrics(before, nhgs);

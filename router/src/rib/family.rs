@@ -50,7 +50,7 @@ pub struct Family<A: Ip> {
     pub neighbours: BTreeMap<(A, u32), Neighbour>,
     /// They by link.
     on_link: BTreeSet<(u32, A)>,
-    /// Links that others than local and main have, or had, on-link routes to: such a neighbour concerns that table.
+    /// Links that other tables than main have, or had, on-link routes to: such a neighbour concerns that table.
     reached: BTreeSet<(u32, u32)>,
 }
 
@@ -99,6 +99,12 @@ impl<'a> NexthopState<'a> {
                 || nhg.hops.is_empty()
                 || nhg.hops.iter().any(|hop| self.kernel.alive(self.family, hop))
         })
+    }
+
+    /// Whether a nexthop group's packets are this node's.
+    pub fn is_own(&self, nhg: NhgId) -> bool {
+        let own = [kind::LOCAL, kind::BROADCAST, kind::ANYCAST, kind::MULTICAST];
+        self.nhgs.get(nhg).is_some_and(|nhg| own.contains(&nhg.kind))
     }
 
     /// The link of an on-link nexthop group.
@@ -196,11 +202,12 @@ impl<A: Ip> Family<A> {
         [&self.local, &self.main].into_iter().chain(self.others.values())
     }
 
-    /// The routes of another table than local and main were or are changed to: what depends on that beside them.
+    /// The routes of another table than main were or are changed to: what depends on that beside them.
     pub fn note(&mut self, number: u32, prefix: Prefix<A>, nhgs: &NexthopGroups) {
-        let Some(table) = self.others.get(&number) else { return };
+        let Some(table) = self.table(number) else { return };
         let links = table.get(&prefix).iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
-        self.reached.extend(links.map(|link| (link, number)));
+        let links: Vec<u32> = links.collect();
+        self.reached.extend(links.into_iter().map(|link| (link, number)));
     }
 
     /// The tables but local and main are these from now on; a dump has ended.
@@ -209,18 +216,19 @@ impl<A: Ip> Family<A> {
         self.find_reached(nhgs);
     }
 
-    /// Finds out which tables but local and main have routes on link. O(their routes).
+    /// Finds out which tables but main have routes on link. O(their routes).
     pub fn find_reached(&mut self, nhgs: &NexthopGroups) {
         self.reached = BTreeSet::new();
-        for (number, table) in &self.others {
+        let others = self.others.iter().map(|(number, table)| (*number, table));
+        for (number, table) in others.chain([(TABLE_LOCAL, &self.local)]) {
             for (_, routes) in table.iter() {
                 let links = routes.iter().filter_map(|route| on_link(nhgs.get(route.nhg)?));
-                self.reached.extend(links.map(|link| (link, *number)));
+                self.reached.extend(links.map(|link| (link, number)));
             }
         }
     }
 
-    /// Tables but local and main that a neighbour on a link may concern.
+    /// Tables but main that a neighbour on a link may concern.
     pub fn reaching(&self, link: u32) -> impl Iterator<Item = u32> + '_ {
         self.reached.range((link, 0)..=(link, u32::MAX)).map(|(_, table)| *table)
     }
@@ -253,6 +261,12 @@ impl<A: Ip> Family<A> {
     fn asked(&self, number: u32) -> impl Iterator<Item = &Table<A>> {
         let local = (number == TABLE_MAIN).then_some(&self.local);
         local.into_iter().chain(self.table(number))
+    }
+
+    /// Whether a route of this prefix says that its packets are the node's own, whatever the lookup decides.
+    pub fn has_own(&self, number: u32, prefix: &Prefix<A>, nexthops: NexthopState<'_>) -> bool {
+        let routes = self.asked(number).flat_map(|table| table.get(prefix));
+        routes.into_iter().any(|route| nexthops.is_own(route.nhg))
     }
 
     /// About as many prefixes as a lookup has to decide.

@@ -327,6 +327,21 @@ impl KernelState {
         (device && all || settings.force_forwarding) && !settings.disabled
     }
 
+    /// The setting that has packets of a family forwarded from a device. Where IPv6 is forwarded from chosen devices only, it is the device's own.
+    pub fn forwarding_setting(&self, family: u8, ifindex: u32) -> String {
+        let chosen = || {
+            self.netconf(family, netconf::ALL).forwarding != Some(true)
+                && self.sysctl.devices.values().any(|device| device.force_forwarding)
+        };
+        match family {
+            family::INET => "net.ipv4.ip_forward".to_owned(),
+            _ if chosen() => {
+                format!("net.ipv6.conf.{}.force_forwarding", self.name(ifindex).replace('.', "/"))
+            }
+            _ => "net.ipv6.conf.all.forwarding".to_owned(),
+        }
+    }
+
     /// `rp_filter` in force on a device, as the kernel takes it: the largest of `all`, its own and its VRF's. A loose filter (2) is strict (1) where
     /// the device that the kernel receives the packet on has no IPv4 address.
     pub fn rp_filter(&self, link: &Link) -> i32 {

@@ -549,15 +549,12 @@ fn follow<A: Ip>(
         state.lose();
     }
     match reported.table {
-        TABLE_LOCAL => {
-            family.touched_by_local(prefix, |prefix| changes.prefixes.push(prefix));
-            changes.others.entry(TABLE_LOCAL).or_default().push(prefix);
-        }
-        TABLE_MAIN => family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix)),
-        other => {
-            family.note(other, prefix, nhgs);
-            let touched = changes.others.entry(other).or_default();
-            family.touched_by_main(prefix, |prefix| touched.push(prefix));
-        }
+        TABLE_LOCAL => family.touched_by_local(prefix, |prefix| changes.prefixes.push(prefix)),
+        TABLE_MAIN => return family.touched_by_main(prefix, |prefix| changes.prefixes.push(prefix)),
+        _ => {}
     }
+    // Rules may ask table local as one of its own, too.
+    family.note(reported.table, prefix, nhgs);
+    let touched = changes.others.entry(reported.table).or_default();
+    family.touched_by_main(prefix, |prefix| touched.push(prefix));
 }

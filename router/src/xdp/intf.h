@@ -333,14 +333,13 @@ struct tl_filter {
 	__u32 table6;
 	__u8 action;
 	__u8 source;	/* 1: the source is looked up, 0: the destination */
-	__u8 ranges;	/* of `ports`; 0: any port, or none */
+	__u8 ranges[2]; /* of each of `ports`; 0: any port, or none */
 	__u8 counter;	/* its slot */
-	__u16 protocol; /* or TL_ANY_PROTOCOL */
 	__u8 link;	/* 1: asked of packets that belong to the link, too */
-	__u8 reserved;
+	__u16 protocol; /* or TL_ANY_PROTOCOL */
 	struct {
 		__u16 first, last;
-	} ports[TL_FILTER_PORTS]; /* destination ports */
+	} ports[2][TL_FILTER_PORTS]; /* destination ports, source ports */
 	__u8 name[TL_FILTER_NAME];
 };
 
@@ -457,7 +456,7 @@ _Static_assert(sizeof(struct tl_adjacency) == 128, "two cache lines, L2 header i
 _Static_assert(sizeof(struct tl_dt46) == sizeof(struct tl_adjacency), "one map holds both");
 _Static_assert(sizeof(struct tl_rule) == 48, "no padding");
 _Static_assert(sizeof(struct tl_port) == 24, "port");
-_Static_assert(sizeof(struct tl_filter) == 80, "ten words");
+_Static_assert(sizeof(struct tl_filter) == 112, "fourteen words");
 _Static_assert(sizeof(struct tl_tagged) == 8, "no padding in a hash key");
 
 #endif

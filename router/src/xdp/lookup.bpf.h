@@ -320,8 +320,9 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 lookup, __u64 hi, __u64 lo
 #define TL_LOCAL_BIT(address) ((address) * TL_LOCAL_HASH / (0x80000000u / (TL_LOCAL_BITS / 2)))
 
 /* Whether a source is this node's, or a broadcast address, by a bit that few others have. Linux drops such a
- * packet from outside, unless accept_local is set, with or without a reverse path filter. A lookup id may
- * leave the source's prefix to the kernel and so hide what it is: then it may be this node's. */
+ * packet from outside, unless accept_local is set, with or without a reverse path filter. A rule, or a table
+ * where routes of table local and of main overlap, may leave the source's prefix to the kernel and so hide what
+ * it is: then it may be this node's. */
 TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 {
 	__u32 zero = 0, bit = TL_LOCAL_BIT(source);
@@ -331,7 +332,8 @@ TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 	if (TL_LIKELY(!own || !(own->bits[bit / 64] >> bit % 64 & 1)))
 		return 0;
 	word = tl_source_word4(lookup, source, destination);
-	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_RULE);
+	return word == TL_VERDICT_WORD(TL_PASS_LOCAL) || word == TL_VERDICT_WORD(TL_PASS_RULE) ||
+	       word == TL_VERDICT_WORD(TL_PASS_UNSUPPORTED);
 }
 
 /* The verdict by the source and the port's reverse path filter, if it has one, or TL_GO_ON. */

@@ -141,6 +141,19 @@ fn protocols_and_ports() {
                 expect(&bench, what, &packet, verdict(by_port && hit));
                 assert_eq!(bench.dataplane.filters().list(0), [by_ports]);
             }
+            // Their source port is 1234. Both kinds of ports have to match.
+            for (to, from, hit) in [
+                (&[][..], 1234, true),
+                (&[][..], 53, false),
+                (&[53..=53], 1234, true),
+                (&[54..=54], 1234, false),
+            ] {
+                let mut by_ports = narrowed(udp.clone(), Some(17), to);
+                by_ports.rule.source_ports = vec![from..=from];
+                bench.dataplane.filters().set(&[vec![by_ports.clone()]]).unwrap();
+                expect(&bench, what, &packet, verdict(by_port && hit));
+                assert_eq!(bench.dataplane.filters().list(0), [by_ports]);
+            }
         }
         // Ports of any protocol that has some, at the end of the packet.
         let any = narrowed(filter("ports", 0, FilterAction::Drop), None, &[53..=53]);
