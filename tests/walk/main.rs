@@ -66,11 +66,13 @@ fn kinds() -> Result<Kinds> {
         place.ip_words(&words).is_ok()
     };
     Ok(Kinds {
-        bridge: has("link add b type bridge"),
-        dummy: has("link add d type dummy"),
-        vrf: has("link add v type vrf table 9"),
-        bond: has("link add o type bond"),
-        vlan: has("link add v0 type veth peer name v1") && has("link add link v0 name v0.8 type vlan id 8"),
+        // `ip` takes a word for the beginning of one of its own, if it is one.
+        bridge: has("link add name bridge0 type bridge"),
+        dummy: has("link add name dummy0 type dummy"),
+        vrf: has("link add name vrf0 type vrf table 9"),
+        bond: has("link add name bond0 type bond"),
+        vlan: has("link add name veth0 type veth peer name veth1")
+            && has("link add link veth0 name veth0.8 type vlan id 8"),
     })
 }
 
