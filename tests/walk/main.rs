@@ -37,6 +37,15 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some("run") => {}
+        Some("replay") if words.len() == 2 => {
+            return match std::fs::read_to_string(&words[1]) {
+                Ok(report) => ended(replayed(&report)),
+                Err(error) => ended(Err(trieline_testbed::Error::Io {
+                    what: format!("cannot read {}", words[1]),
+                    cause: error,
+                })),
+            };
+        }
         _ => {
             eprintln!("{}", options::USAGE);
             return ExitCode::from(2);
@@ -49,13 +58,40 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match walk(&options) {
+    ended(walk(&options))
+}
+
+fn ended(result: Result<u64>) -> ExitCode {
+    match result {
         Ok(differences) => ExitCode::from(u8::from(differences > 0)),
         Err(error) => {
             eprintln!("trieline-walk: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the commands of a report on fresh nodes, sends its frames, and says what differs. The number of differences.
+fn replayed(report: &str) -> Result<u64> {
+    let kind = Kind { generic: report.contains(" generic mode, "), many: 0 };
+    let mut twins = Twins::new(&kind)?;
+    for (number, step) in script::read(report).iter().enumerate() {
+        for command in step {
+            let apart = twins.run(command)?;
+            println!("{number}: {command}{}", apart.map(|why| format!("\n   {why}")).unwrap_or_default());
+        }
+        Judge::idle(&mut twins, Duration::from_secs_f64(0.1 * patience()))?;
+    }
+    let frames: Vec<Frame> = report.lines().filter_map(Frame::parse).collect();
+    let found = match Judge::default().judge(&mut twins, &frames)? {
+        None => Judge::audit(&mut twins)?,
+        found => found,
+    };
+    if let Some(why) = twins.diverged()? {
+        println!("the kernels differ:\n{why}");
+    }
+    println!("{}", found.as_ref().map_or("equal".to_owned(), Failure::to_string));
+    Ok(u64::from(found.is_some()))
 }
 
 /// Kinds of devices that this kernel has.

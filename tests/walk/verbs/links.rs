@@ -199,7 +199,9 @@ impl Verbs {
             0..3 => {
                 self.remember("vrf", name);
                 let mut step = vec![
-                    node(format!("ip link add {name} address 02:00:00:00:0a:{last:02x} type vrf table {table}")),
+                    node(format!(
+                        "ip link add {name} address 02:00:00:00:0a:{last:02x} type vrf table {table}"
+                    )),
                     node(format!("ip link set {name} up")),
                     node(format!("ip link set {device} master {name}")),
                 ];
@@ -235,7 +237,9 @@ impl Verbs {
             _ => {
                 self.remember("bond", "bond0");
                 vec![
-                    node(format!("ip link add bond0 address {address} type bond mode active-backup miimon 100")),
+                    node(format!(
+                        "ip link add bond0 address {address} type bond mode active-backup miimon 100"
+                    )),
                     node(format!("ip link set {port} down")),
                     node(format!("ip link set {port} master bond0")),
                     node("ip link set bond0 up"),
