@@ -209,6 +209,22 @@ fn next_hops_die_with_the_last_address() {
 }
 
 /// A next hop dies where IPv6 is switched off on its device.
+/// A route of scope host stays when its link goes down, and a shorter prefix is not asked.
+#[test]
+fn routes_of_scope_host_outlive_their_link() {
+    needs_root!();
+    let bed = Bed::routed();
+    bed.node.ip("route add 10.60.0.0/16 via 10.1.0.2");
+    bed.node.ip("route add 10.60.1.0/24 dev n2 scope host");
+    let _daemon = Daemon::start(&bed.node, DEVICES);
+    flow(&bed, "the shorter prefix", "10.60.0.", false);
+    bed.node.ip("link set n2 down");
+    audited(&bed, "down");
+    assert!(bed.node.ip("route").contains("10.60.1.0/24 dev n2 scope host"));
+    assert_eq!(flows(&bed, "10.60.1."), (0, 0), "the kernel sends nothing by the route");
+    flow(&bed, "the shorter prefix again", "10.60.0.", false);
+}
+
 #[test]
 fn next_hops_die_without_ipv6() {
     needs_root!();

@@ -17,6 +17,19 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// The frame of a report's line, which [`crate::judge::Failure`] prints.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (link, digits) = line.strip_prefix("frame into n")?.split_once(": ")?;
+        let digits = digits.as_bytes().chunks(2);
+        let byte = |two: &[u8]| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok();
+        let bytes = digits.map(byte).collect::<Option<Vec<u8>>>()?;
+        Some(Self {
+            link: link.parse().ok().filter(|link| *link < crate::twin::LINKS)?,
+            bytes,
+            port_at: None,
+        })
+    }
+
     /// The bytes with a number.
     pub(crate) fn numbered(&self, number: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();

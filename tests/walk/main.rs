@@ -37,6 +37,15 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some("run") => {}
+        Some("replay") if words.len() == 2 => {
+            return match std::fs::read_to_string(&words[1]) {
+                Ok(report) => ended(replayed(&report)),
+                Err(error) => ended(Err(trieline_testbed::Error::Io {
+                    what: format!("cannot read {}", words[1]),
+                    cause: error,
+                })),
+            };
+        }
         _ => {
             eprintln!("{}", options::USAGE);
             return ExitCode::from(2);
@@ -49,13 +58,40 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match walk(&options) {
+    ended(walk(&options))
+}
+
+fn ended(result: Result<u64>) -> ExitCode {
+    match result {
         Ok(differences) => ExitCode::from(u8::from(differences > 0)),
         Err(error) => {
             eprintln!("trieline-walk: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the commands of a report on fresh nodes, sends its frames, and says what differs. The number of differences.
+fn replayed(report: &str) -> Result<u64> {
+    let kind = Kind { generic: report.contains(" generic mode, "), many: 0 };
+    let mut twins = Twins::new(&kind)?;
+    for (number, step) in script::read(report).iter().enumerate() {
+        for command in step {
+            let apart = twins.run(command)?;
+            println!("{number}: {command}{}", apart.map(|why| format!("\n   {why}")).unwrap_or_default());
+        }
+        Judge::idle(&mut twins, Duration::from_secs_f64(0.1 * patience()))?;
+    }
+    let frames: Vec<Frame> = report.lines().filter_map(Frame::parse).collect();
+    let found = match Judge::default().judge(&mut twins, &frames)? {
+        None => Judge::audit(&mut twins)?,
+        found => found,
+    };
+    if let Some(why) = twins.diverged()? {
+        println!("the kernels differ:\n{why}");
+    }
+    println!("{}", found.as_ref().map_or("equal".to_owned(), Failure::to_string));
+    Ok(u64::from(found.is_some()))
 }
 
 /// Kinds of devices that this kernel has.
@@ -66,11 +102,13 @@ fn kinds() -> Result<Kinds> {
         place.ip_words(&words).is_ok()
     };
     Ok(Kinds {
-        bridge: has("link add b type bridge"),
-        dummy: has("link add d type dummy"),
-        vrf: has("link add v type vrf table 9"),
-        bond: has("link add o type bond"),
-        vlan: has("link add v0 type veth peer name v1") && has("link add link v0 name v0.8 type vlan id 8"),
+        // `ip` takes a word for the beginning of one of its own, if it is one.
+        bridge: has("link add name bridge0 type bridge"),
+        dummy: has("link add name dummy0 type dummy"),
+        vrf: has("link add name vrf0 type vrf table 9"),
+        bond: has("link add name bond0 type bond"),
+        vlan: has("link add name veth0 type veth peer name veth1")
+            && has("link add link veth0 name veth0.8 type vlan id 8"),
     })
 }
 

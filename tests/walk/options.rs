@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "\
 usage: trieline-walk run --seed N --seconds S [OPTION]...
+       trieline-walk replay REPORT      the commands and frames of a report, once more
+       trieline-walk verbs
 
   --seed N           the walk's seed: equal seeds give equal walks
   --seconds S        end after so long

@@ -131,6 +131,8 @@ fn ipv6(packet: &[u8]) -> Option<Seen> {
                 next = *header.first()?;
                 at += 8;
             }
+            // The rest of an error that the node sent in fragments.
+            44 if *header.first()? == 58 => return Some(Seen::Noise),
             58 => {
                 return match *header.first()? {
                     kind @ (1..=4 | 129) => Some(Seen::Icmp(6, kind, *header.get(1)?)),

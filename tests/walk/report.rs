@@ -53,7 +53,7 @@ pub(crate) fn sums(options: &Options, sums: &Sums, time: Duration) {
 
 pub(crate) fn found(options: &Options, episode: u64, step: usize, failure: &Failure) {
     eprintln!(
-        "walk: seed {}, episode {episode}, step {step}: {} differs; replayed on fresh nodes",
+        "walk: seed {}, episode {episode}, step {step}: {} differs; replayed on fresh nodes\n{failure}",
         options.seed,
         failure.kind()
     );

@@ -60,3 +60,41 @@ impl fmt::Display for Command {
 
 /// Commands that were given together, after which frames were sent.
 pub(crate) type Step = Vec<Command>;
+
+/// A command as [`Command`] is printed; none when the line is something else.
+fn parse(line: &str) -> Option<Command> {
+    let words = line.strip_prefix("ip ")?;
+    let (words, is_program) = match words.strip_prefix("netns exec ") {
+        Some(words) => (words, true),
+        None => (words.strip_prefix("-n ")?, false),
+    };
+    let (place, words) = words.split_once(' ')?;
+    let place = match place {
+        "node" => Place::Node,
+        "far" => Place::Far,
+        "store" => Place::Store,
+        _ => return None,
+    };
+    let text = if let Some(setting) = words.strip_prefix("sysctl -qw ").filter(|_| is_program) {
+        format!("sysctl {}", setting.replacen('=', " ", 1))
+    } else if let Some(line) = words.strip_prefix("sh -c '").filter(|_| is_program) {
+        format!("sh {}", line.trim_end_matches('\''))
+    } else {
+        format!("ip {words}")
+    };
+    let text = text.replace(" netns node", " netns @node").replace(" netns store", " netns @store");
+    Some(Command { place, text })
+}
+
+/// The steps of a report. `sleep` stands between them.
+pub(crate) fn read(report: &str) -> Vec<Step> {
+    let mut steps = vec![Step::new()];
+    for line in report.lines() {
+        if line.starts_with("sleep ") {
+            steps.push(Step::new());
+        } else if let (Some(command), Some(last)) = (parse(line), steps.last_mut()) {
+            last.push(command);
+        }
+    }
+    steps
+}

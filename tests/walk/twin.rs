@@ -276,6 +276,8 @@ const VOLATILE: &[&str] = &[
     "unbalanced_time",
     "used",
     "probes",
+    // Tunnels of the kernel's own have a random one.
+    "permaddr",
 ];
 
 /// A kernel's state as `ip` shows it, without what changes by itself.

@@ -30,6 +30,7 @@ const RTAX_HOPLIMIT: u16 = 10;
 const RTM_F_CLONED: u32 = 0x200;
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
+const SCOPE_HOST: u8 = 254;
 const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_ONLINK: u8 = 4;
 
@@ -228,6 +229,12 @@ impl NexthopGroup {
     /// Whether it has metrics that count for packets that are forwarded.
     pub fn has_metrics(&self) -> bool {
         (self.mtu, self.hop_limit) != (0, 0)
+    }
+
+    /// Whether the kernel looks it up though its link is down or has no carrier: a route of scope host, which it takes for one of its own
+    /// addresses (`fib_sync_down_dev` passes over them).
+    pub fn outlives_its_link(&self) -> bool {
+        self.family == family::INET && self.scope == SCOPE_HOST && self.nexthop.is_none()
     }
 
     /// Whether its next hops have metrics that the kernel does not tell.

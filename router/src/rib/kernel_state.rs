@@ -5,7 +5,7 @@ use crate::bypass::state::Bypass;
 use crate::kernel::addr::Addr;
 use crate::kernel::link::Link;
 use crate::kernel::netconf::{self, Netconf};
-use crate::kernel::route::Nexthop;
+use crate::kernel::route::{Nexthop, NexthopGroup};
 use crate::kernel::rule::{Attached, Rule};
 use crate::kernel::socket::{self, Netlink};
 use crate::kernel::xfrm::Policies;
@@ -175,9 +175,12 @@ impl KernelState {
         known.update(reported);
     }
 
-    /// Whether the kernel's route lookup would send by a next hop.
-    pub fn alive(&self, family: u8, hop: &Nexthop) -> bool {
-        let Some(link) = self.links.get(&hop.ifindex) else { return false };
+    /// Whether the kernel's route lookup would send by a next hop of this group.
+    pub fn alive(&self, nhg: &NexthopGroup, hop: &Nexthop) -> bool {
+        let (family, Some(link)) = (nhg.family, self.links.get(&hop.ifindex)) else { return false };
+        if nhg.outlives_its_link() {
+            return true;
+        }
         // The kernel marks next hops without a carrier as dead, too, so there the mark says nothing more.
         let usable = match link.has_carrier() {
             true => !hop.dead || self.revived.contains(&(family, hop.ifindex)),
@@ -380,7 +383,7 @@ mod tests {
     use super::*;
     use crate::kernel::attribute::{HEADER, Request};
     use crate::kernel::rule::FibRuleAction;
-    use crate::kernel::{link, netconf::ALL};
+    use crate::kernel::{link, netconf::ALL, route};
 
     fn device(ifindex: u32, name: &str) -> Link {
         let named = Request::new(0, 0, &[0; 16]).attribute(3, format!("{name}\0").as_bytes());
@@ -460,16 +463,25 @@ mod tests {
         let mut kernel = KernelState::default();
         kernel.put_link(device(7, "n0"));
         let hop = |dead| Nexthop { ifindex: 7, gateway: None, onlink: false, weight: 1, dead, encap: None };
-        assert!(kernel.alive(family::INET, &hop(false)) && !kernel.alive(family::INET, &hop(true)));
+        let nhg = |family| NexthopGroup { family, ..route::decode_nhg(&[]) };
+        let alive = |kernel: &KernelState, family, dead| kernel.alive(&nhg(family), &hop(dead));
+        assert!(alive(&kernel, family::INET, false) && !alive(&kernel, family::INET, true));
         kernel.revived.insert((family::INET, 7));
-        assert!(kernel.alive(family::INET, &hop(true)) && !kernel.alive(family::INET6, &hop(true)));
+        assert!(alive(&kernel, family::INET, true) && !alive(&kernel, family::INET6, true));
         // without a carrier the settings decide: of IPv4 also that of all devices
         kernel.put_link(Link { flags: 1, ..device(7, "n0") });
         for family in [family::INET, family::INET6] {
-            assert!(kernel.alive(family, &hop(true)));
+            assert!(alive(&kernel, family, true));
             let ignore_linkdown = Some(true);
             kernel.update_netconf(&Netconf { family, ifindex: ALL, ignore_linkdown, ..Netconf::default() });
-            assert_eq!(kernel.alive(family, &hop(true)), family == family::INET6);
+            assert_eq!(alive(&kernel, family, true), family == family::INET6);
+        }
+        // a route of scope host stays
+        kernel.put_link(Link { flags: 0, ..device(7, "n0") });
+        for (family, scope, is_alive) in
+            [(family::INET, 254, true), (family::INET, 253, false), (family::INET6, 254, false)]
+        {
+            assert_eq!(kernel.alive(&NexthopGroup { scope, ..nhg(family) }, &hop(false)), is_alive);
         }
     }
 }

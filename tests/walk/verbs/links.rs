@@ -151,7 +151,7 @@ impl Verbs {
         }
         self.remember("dummy", "d0");
         vec![
-            node("ip link add d0 type dummy"),
+            node("ip link add d0 address 02:00:00:00:08:02 type dummy"),
             node("ip link set d0 up"),
             node("ip addr add 10.8.0.1/24 dev d0"),
             node("ip addr add fd08::1/64 dev d0 nodad"),
@@ -188,6 +188,8 @@ impl Verbs {
 
     pub(super) fn vrf(&mut self) -> Step {
         let (name, table) = self.random.pick(&[("red", 100), ("blue", 200)]);
+        // A MAC address of the kernel's own choice would be another on each node.
+        let last = table / 100;
         let (device, choice, way) =
             (self.device(), self.random.below(9), self.random.pick(&["up", "up", "down"]));
         if !self.kinds.vrf {
@@ -197,7 +199,9 @@ impl Verbs {
             0..3 => {
                 self.remember("vrf", name);
                 let mut step = vec![
-                    node(format!("ip link add {name} type vrf table {table}")),
+                    node(format!(
+                        "ip link add {name} address 02:00:00:00:0a:{last:02x} type vrf table {table}"
+                    )),
                     node(format!("ip link set {name} up")),
                     node(format!("ip link set {device} master {name}")),
                 ];
@@ -219,6 +223,8 @@ impl Verbs {
     pub(super) fn bond(&mut self) -> Step {
         let link = self.random.pick(&[2, 3]);
         let (port, choice) = (self.links[link].clone(), self.random.below(6));
+        // As if it took the address of its first port.
+        let address = mac(self.macs[link]);
         if !self.kinds.bond {
             return Step::new();
         }
@@ -231,7 +237,9 @@ impl Verbs {
             _ => {
                 self.remember("bond", "bond0");
                 vec![
-                    node("ip link add bond0 type bond mode active-backup miimon 100"),
+                    node(format!(
+                        "ip link add bond0 address {address} type bond mode active-backup miimon 100"
+                    )),
                     node(format!("ip link set {port} down")),
                     node(format!("ip link set {port} master bond0")),
                     node("ip link set bond0 up"),
