@@ -208,7 +208,6 @@ fn next_hops_die_with_the_last_address() {
     audited(&bed, "the route is gone");
 }
 
-/// A next hop dies where IPv6 is switched off on its device.
 /// A route of scope host stays when its link goes down, and a shorter prefix is not asked.
 #[test]
 fn routes_of_scope_host_outlive_their_link() {
@@ -225,6 +224,7 @@ fn routes_of_scope_host_outlive_their_link() {
     flow(&bed, "the shorter prefix again", "10.60.0.", false);
 }
 
+/// A next hop dies where IPv6 is switched off on its device.
 #[test]
 fn next_hops_die_without_ipv6() {
     needs_root!();
