@@ -322,7 +322,7 @@ fn settle(mirror: &mut Mirror, events: &mut Netlink, requests: &mut Netlink) -> 
 
 /// The differences, how many answers were left to the kernel, and how many were forwarded by both.
 fn compare<A: Tested>(bed: &Bed, mirror: &Mirror, addresses: &[A]) -> (Vec<String>, usize, usize) {
-    let lookup = NexthopState::new(&mirror.nhgs, &mirror.kernel, A::NETLINK);
+    let lookup = NexthopState::new(&mirror.nhgs, &mirror.kernel);
     let family = A::of(mirror);
     let mut table = BTreeMap::new();
     family.decide_all(TABLE_MAIN, lookup, |prefix, decision| {
@@ -396,7 +396,7 @@ impl Published {
 
     /// The image holds the decisions, and each action equals one that is found again from the state.
     fn check<A: Tested>(&mut self, mirror: &mut Mirror, addresses: &[A]) {
-        let lookup = NexthopState::new(&mirror.nhgs, &mirror.kernel, A::NETLINK);
+        let lookup = NexthopState::new(&mirror.nhgs, &mirror.kernel);
         let mut table = BTreeMap::new();
         A::of(mirror).decide_all(TABLE_MAIN, lookup, |prefix, decision| {
             assert!(table.insert(prefix, decision).is_none())

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use trieline_router::rib::family::NexthopState;
-use trieline_router::kernel::{TABLE_LOCAL, TABLE_MAIN, family, socket::messages};
+use trieline_router::kernel::{TABLE_LOCAL, TABLE_MAIN, socket::messages};
 use trieline_router::rib::mirror::Mirror;
 use trieline_router::rib::table::Table;
 
@@ -15,16 +15,15 @@ fuzz_target!(|data: &[u8]| {
     let count = messages(data).count();
     assert!(mirror.routes() <= 2 * count && mirror.nhgs.len() <= 2 * count);
     assert!(mirror.kernel.links.len() + mirror.kernel.rules.len() <= 2 * count);
-    let nexthops = |family| NexthopState::new(&mirror.nhgs, &mirror.kernel, family);
-    let (nexthops4, nexthops6) = (nexthops(family::INET), nexthops(family::INET6));
+    let nexthops = NexthopState::new(&mirror.nhgs, &mirror.kernel);
     // Deciding all prefixes at once gives the same as deciding each prefix by itself.
     for number in [TABLE_MAIN, TABLE_LOCAL, 100] {
         let (v4, v6) = (&mirror.v4, &mirror.v6);
-        v4.decide_all(number, nexthops4, |prefix, decision| {
-            assert_eq!(v4.decide(number, prefix, nexthops4), Some(decision));
+        v4.decide_all(number, nexthops, |prefix, decision| {
+            assert_eq!(v4.decide(number, prefix, nexthops), Some(decision));
         });
-        v6.decide_all(number, nexthops6, |prefix, decision| {
-            assert_eq!(v6.decide(number, prefix, nexthops6), Some(decision));
+        v6.decide_all(number, nexthops, |prefix, decision| {
+            assert_eq!(v6.decide(number, prefix, nexthops), Some(decision));
         });
     }
     let counted = |table: &Table<u32>| table.iter().map(|(_, routes)| routes.len()).sum::<usize>();

@@ -177,7 +177,7 @@ impl Parts<'_> {
     /// Whether the kernel's lookup for a packet of the node ends with main's answer.
     fn is_certain<A: Routed>(&self, number: u32, addr: A) -> bool {
         let own = self.publisher.policies.lookup_ids.readers.own(A::NETLINK);
-        let nexthops = NexthopState::new(&self.mirror.nhgs, &self.mirror.kernel, A::NETLINK);
+        let nexthops = NexthopState::new(&self.mirror.nhgs, &self.mirror.kernel);
         let walked = walk(own, (A::family(self.mirror), nexthops), Some(A::ZERO), addr);
         number == TABLE_MAIN
             && walked.is_ok_and(|answer| answer.is_none_or(|answer| answer.table == TABLE_MAIN))

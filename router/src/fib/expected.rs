@@ -62,7 +62,7 @@ pub fn expected<A: Routed>(
     number: u32,
     prefix: Prefix<A>,
 ) -> Option<Expected<A>> {
-    let nexthops = NexthopState::new(&mirror.nhgs, &mirror.kernel, A::NETLINK);
+    let nexthops = NexthopState::new(&mirror.nhgs, &mirror.kernel);
     let family = A::family(mirror);
     let decision = family.decide(number, prefix, nexthops)?;
     let has_default = publisher.action_index.has_default((A::NETLINK, number));

@@ -190,8 +190,7 @@ impl Publisher {
             v6: &mirror.v6,
             devices,
             lookup_ids: &self.policies.lookup_ids,
-            nexthops4: NexthopState::new(nhgs, kernel, family::INET),
-            nexthops6: NexthopState::new(nhgs, kernel, family::INET6),
+            nexthops: NexthopState::new(nhgs, kernel),
             sources: &self.sources,
         };
         // Actions first: an action that is known to be wrong is worse than a prefix that is.
@@ -225,8 +224,8 @@ impl Publisher {
             counts: &mut self.counts,
             own: &mut self.own,
         };
-        writer.family(&mut self.v4, &mirror.v4, resolver.nexthops4, changes.v4, &self.policies.lookup_ids);
-        writer.family(&mut self.v6, &mirror.v6, resolver.nexthops6, changes.v6, &self.policies.lookup_ids);
+        writer.family(&mut self.v4, &mirror.v4, resolver.nexthops, changes.v4, &self.policies.lookup_ids);
+        writer.family(&mut self.v6, &mirror.v6, resolver.nexthops, changes.v6, &self.policies.lookup_ids);
         // A table that is used from now on has addresses of its own, too.
         if changed4 || all {
             self.local_addrs.set(&self.own);

@@ -245,7 +245,7 @@ mod tests {
 
         /// The table that decides.
         fn walk(&self, steps: &[PolicyRule], from: Option<&str>, to: &str) -> Result<Option<u32>, Unclear> {
-            let nexthops = NexthopState::new(&self.nhgs, &self.kernel, family::INET6);
+            let nexthops = NexthopState::new(&self.nhgs, &self.kernel);
             let address = |text: &str| u128::from(text.parse::<std::net::Ipv6Addr>().unwrap());
             let answer = walk(steps, (&self.family, nexthops), from.map(address), address(to))?;
             Ok(answer.map(|answer| answer.table))
@@ -285,7 +285,7 @@ mod tests {
     fn a_default_route_hides_the_tables_behind_it() {
         let comes = |tables: &[(u32, &[&str])]| {
             let routes = Routes::new(tables);
-            let nexthops = NexthopState::new(&routes.nhgs, &routes.kernel, family::INET6);
+            let nexthops = NexthopState::new(&routes.nhgs, &routes.kernel);
             let steps = [table(TABLE_LOCAL), table(100), MAIN];
             [TABLE_MAIN, 100, 200].map(|number| comes_to(&steps, number, (&routes.family, nexthops)))
         };

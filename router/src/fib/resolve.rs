@@ -40,9 +40,7 @@ pub struct Resolver<'a> {
     /// Lookup ids of devices and tables.
     pub lookup_ids: &'a LookupIds,
     /// How to look at the routes.
-    pub nexthops4: NexthopState<'a>,
-    /// How to look at the routes.
-    pub nexthops6: NexthopState<'a>,
+    pub nexthops: NexthopState<'a>,
     /// The kernel's choice of source addresses.
     pub sources: &'a Sources,
 }
@@ -50,12 +48,12 @@ pub struct Resolver<'a> {
 impl Resolver<'_> {
     /// The action of a nexthop group.
     pub(crate) fn nhg(&self, id: NhgId) -> Resolved<Action> {
-        let Some(nhg) = self.nexthops4.get(id) else { return Err(PassReason::Unsupported.into()) };
+        let Some(nhg) = self.nexthops.get(id) else { return Err(PassReason::Unsupported.into()) };
         match nhg.kind {
             // A route that decides by itself; others' prefixes are the kernel's already.
             _ if nhg.unknown.is_some() => Err(PassReason::Unsupported.into()),
             kind::UNICAST => self.forwarding(nhg),
-            _ if self.nexthops4.is_own(id) => Err(PassReason::Local.into()),
+            _ if self.nexthops.is_own(id) => Err(PassReason::Local.into()),
             kind::BLACKHOLE => Ok(Action::Drop(DropReason::Blackhole)),
             kind::UNREACHABLE => Err(PassReason::Unreachable.into()),
             kind::PROHIBIT => Err(PassReason::Prohibit.into()),

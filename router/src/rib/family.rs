@@ -72,14 +72,12 @@ impl<A: Ip> Default for Family<A> {
 pub struct NexthopState<'a> {
     nhgs: &'a NexthopGroups,
     kernel: &'a KernelState,
-    /// `AF_INET` or `AF_INET6`: a link can be alive for one of them.
-    family: u8,
 }
 
 impl<'a> NexthopState<'a> {
-    /// That of one address family.
-    pub fn new(nhgs: &'a NexthopGroups, kernel: &'a KernelState, family: u8) -> Self {
-        Self { nhgs, kernel, family }
+    /// That of both address families.
+    pub fn new(nhgs: &'a NexthopGroups, kernel: &'a KernelState) -> Self {
+        Self { nhgs, kernel }
     }
 
     /// The nexthop group of that number.

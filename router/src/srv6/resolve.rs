@@ -122,8 +122,8 @@ impl Resolver<'_> {
                     _ => Err(Cause::IntoVrf((*next_hop).into())),
                 };
                 strictly(*next_hop)?;
-                self.agreed((nhg, self.v6, self.nexthops6), None, (*next_hop).into(), |id| {
-                    if let Some(ifindex) = self.only_vrf(self.nexthops6, id) {
+                self.agreed((nhg, self.v6, self.nexthops), None, (*next_hop).into(), |id| {
+                    if let Some(ifindex) = self.only_vrf(self.nexthops, id) {
                         return vrf(ifindex);
                     }
                     let ways = self.ways(id, *next_hop, Asked::NextHop)?;
@@ -195,18 +195,18 @@ impl Resolver<'_> {
     /// for them.
     fn meets(&self, nhg: &NexthopGroup, reader: &Reader) -> bool {
         // Packets that a VRF device sends on meet no SID.
-        if reader.vrf.is_some_and(|vrf| nhg.sid.is_some() || !self.nexthops4.leads(nhg.family, vrf)) {
+        if reader.vrf.is_some_and(|vrf| nhg.sid.is_some() || !self.nexthops.leads(nhg.family, vrf)) {
             return false;
         }
         let steps = reader.reads(nhg.family);
         let Some((IpAddr::V6(sid), 128)) = nhg.sid else {
             return match nhg.family {
-                family::INET => comes_to(steps, nhg.table, (self.v4, self.nexthops4)),
-                _ => comes_to(steps, nhg.table, (self.v6, self.nexthops6)),
+                family::INET => comes_to(steps, nhg.table, (self.v4, self.nexthops)),
+                _ => comes_to(steps, nhg.table, (self.v6, self.nexthops)),
             };
         };
-        match walk(steps, (self.v6, self.nexthops6), None, sid.into()) {
-            Ok(Some(answer)) => self.nexthops6.get(answer.nhg) == Some(nhg),
+        match walk(steps, (self.v6, self.nexthops), None, sid.into()) {
+            Ok(Some(answer)) => self.nexthops.get(answer.nhg) == Some(nhg),
             Ok(None) => false,
             Err(_) => true,
         }
@@ -250,7 +250,7 @@ impl Resolver<'_> {
     }
 
     fn ways_behind(&self, id: NhgId, address: Ipv6Addr, asked: Asked, vrfs: usize) -> Resolved<Ways> {
-        if let Some(vrf) = self.only_vrf(self.nexthops6, id) {
+        if let Some(vrf) = self.only_vrf(self.nexthops, id) {
             let (Asked::Outer(source), Some(steps)) =
                 (asked, self.lookup_ids.readers.of_vrf(family::INET6, vrf))
             else {
@@ -259,11 +259,11 @@ impl Resolver<'_> {
             if vrfs == 0 {
                 return Err(Cause::IntoVrf(address.into()));
             }
-            let routes = (self.v6, self.nexthops6);
+            let routes = (self.v6, self.nexthops);
             let id = self.deciding(steps, routes, source.map(u128::from), address.into())?;
             return self.ways_behind(id, address, asked, vrfs - 1);
         }
-        let nhg = self.nexthops6.get(id).ok_or(Cause::NoRoute(address.into()))?;
+        let nhg = self.nexthops.get(id).ok_or(Cause::NoRoute(address.into()))?;
         let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(nhg, hop));
         let ways = alive.map(|hop| {
             let gateway = hop.gateway.unwrap_or(IpAddr::V6(address));
@@ -316,8 +316,8 @@ impl Resolver<'_> {
         }
         let unspecified = Some(u128::from(Ipv6Addr::UNSPECIFIED));
         let own = self.lookup_ids.readers.own(family::INET6);
-        let found = walk(own, (self.v6, self.nexthops6), unspecified, segment.into()).ok()??;
-        if self.nexthops6.get(found.nhg).is_none_or(|outer| outer.preferred.is_some()) {
+        let found = walk(own, (self.v6, self.nexthops), unspecified, segment.into()).ok()??;
+        if self.nexthops.get(found.nhg).is_none_or(|outer| outer.preferred.is_some()) {
             return None;
         }
         let (leaves_by, source) = self.sources.get(segment, found.nhg)?;
@@ -345,7 +345,7 @@ impl Resolver<'_> {
         action: impl Fn(Adjacency) -> Action,
     ) -> Resolved<Action> {
         strictly(segment)?;
-        let routes = (nhg, self.v6, self.nexthops6);
+        let routes = (nhg, self.v6, self.nexthops);
         self.agreed(routes, source.map(u128::from), segment.into(), |id| {
             let ways = self.ways(id, segment, Asked::Outer(source))?;
             ecmp_group(ways.into_iter().map(|(weight, way)| (weight, way.map(&action))).collect())
@@ -377,11 +377,11 @@ impl Resolver<'_> {
             return Err(Cause::Special(next_hop.into()));
         }
         let to = |target| Action::endpoint(Endpoint::EndDx4, target);
-        self.agreed((nhg, self.v4, self.nexthops4), None, next_hop.into(), |id| {
-            if let Some(vrf) = self.only_vrf(self.nexthops4, id) {
+        self.agreed((nhg, self.v4, self.nexthops), None, next_hop.into(), |id| {
+            if let Some(vrf) = self.only_vrf(self.nexthops, id) {
                 return Ok(to(Target::Lookup(self.lookup_of_vrf(family::INET, vrf)?)));
             }
-            let found = self.nexthops4.get(id).ok_or(Cause::NoRoute(next_hop.into()))?;
+            let found = self.nexthops.get(id).ok_or(Cause::NoRoute(next_hop.into()))?;
             let alive = found.hops.iter().filter(|hop| self.kernel.alive(found, hop));
             let ways = alive.map(|hop| {
                 let adjacency = match hop {
