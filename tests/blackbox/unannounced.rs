@@ -284,6 +284,10 @@ fn metrics_of_one_next_hop_are_the_kernels() {
     bed.node.ip("-6 route del fd63::/16 via fd00:1::2");
     bed.becomes("the other next hop", "[fd63::1]:9", (0, 0, 5));
     audited(&bed, "the other next hop");
+    // A dump has none of these metrics.
+    bed.node.ip("-6 route add fd64::/16 via fd00:1::2");
+    bed.node.ip("-6 route append fd64::/16 via fd00:2::2 hoplimit 9");
+    audited(&bed, "metrics of the second next hop");
 }
 
 /// Neighbours go with a device's ARP, and come again.

@@ -266,7 +266,7 @@ impl Mirrored<'_> {
     /// Of a multipath route, the way that is taken.
     fn first_hop(&self, nhg: NhgId, into: &mut Shown) {
         let Some(nhg) = self.mirror.nhgs.get(nhg).filter(|nhg| nhg.hops.len() > 1) else { return };
-        if let Some(hop) = nhg.hops.iter().find(|hop| self.mirror.kernel.alive(nhg, hop)) {
+        if let Some(hop) = nhg.hops.iter().find(|hop| self.mirror.kernel.alive(nhg.family, nhg, hop)) {
             route_json::hop(nhg.family, hop, &self.mirror.kernel, into);
         }
     }

@@ -4,7 +4,9 @@
 use super::answer::nhg_text;
 use super::check::{Outcome, Parts};
 use super::sampler::{Sampled, tables};
-use super::suspects::{Key, Suspects, Way, comparable, is_ending, mirrored, mirrored_tables, sorted};
+use super::suspects::{
+    Key, Suspects, Way, comparable, completed, is_ending, mirrored, mirrored_tables, sorted,
+};
 use super::{Audited, Difference, Kind, Part, family_name, objects};
 use crate::fib::expected::expected;
 use crate::kernel::addr::is_special;
@@ -294,7 +296,8 @@ impl Full {
         let before = self.done;
         let more = self.read::<A>(|suspects, key, way| {
             suspects.dumped.push(key);
-            let is_equal = mirrored::<A>(parts.mirror, key).contains(&comparable(way));
+            let ours = mirrored::<A>(parts.mirror, key);
+            let is_equal = ours.contains(&comparable(completed(way, &ours)));
             if !is_equal && !is_ending::<A>(parts.mirror, key) {
                 suspects.all.entry(key).or_default();
             }
@@ -337,6 +340,7 @@ impl Full {
         }
         let more = self.read::<A>(|suspects, key, way| {
             if suspects.all.contains_key(&key) {
+                let way = completed(way, &mirrored::<A>(parts.mirror, key));
                 suspects.reported.entry(key).or_default().push(comparable(way));
             }
         })?;

@@ -1,6 +1,7 @@
 //! Routes of the kernel that the mirror does not have, or has otherwise, until it is clear whether they were only in flight.
 
 use crate::fib::expected::Routed;
+use crate::kernel::known::Unknown;
 use crate::kernel::route::NexthopGroup;
 use crate::kernel::{TABLE_LOCAL, TABLE_MAIN, family};
 use crate::rib::mirror::{FamilyChanges, Mirror};
@@ -74,12 +75,24 @@ pub(super) fn is_ending<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> 
 /// Of a route by a next hop object only its number counts: objects are compared by themselves, and the kernel may leave their hops out. The
 /// order of next hops does not count: of IPv6, it depends on the message that reports them.
 pub(super) fn comparable((metric, mut nhg): Way) -> Way {
+    if nhg.hides_metrics() {
+        (nhg.mtu, nhg.hop_limit) = (0, 0);
+    }
     (nhg.preferred, nhg.protocol, nhg.scope) = (None, 0, 0);
     if nhg.nexthop.is_some() {
         nhg.hops.clear();
     }
     if nhg.hops.len() > 1 {
         nhg.hops.sort_by_cached_key(|hop| format!("{hop:?}"));
+    }
+    (metric, nhg)
+}
+
+/// The kernel's route with what the mirror knows beyond it: that next hops have metrics of their own. A dump tells those of the first.
+pub(super) fn completed((metric, mut nhg): Way, ours: &[Way]) -> Way {
+    let hides = |(known, of): &Way| *known == metric && of.hops.len() > 1 && of.hides_metrics();
+    if nhg.hops.len() > 1 && nhg.nexthop.is_none() && ours.iter().any(hides) {
+        nhg.unknown = Some(Unknown::HopMetrics);
     }
     (metric, nhg)
 }

@@ -87,7 +87,7 @@ impl Resolver<'_> {
         if nhg.hops.is_empty() {
             return Err(nhg.nexthop.map_or(PassReason::Unsupported.into(), Cause::Object));
         }
-        let hops = nhg.hops.iter().filter(|hop| self.kernel.alive(nhg, hop));
+        let hops = nhg.hops.iter().filter(|hop| self.kernel.alive(nhg.family, nhg, hop));
         ecmp_group(hops.map(|hop| (hop.weight, self.by_hop(nhg, hop))).collect())
     }
 

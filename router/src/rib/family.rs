@@ -97,7 +97,7 @@ impl<'a> NexthopState<'a> {
         self.nhgs.get(nhg).is_some_and(|nhg| {
             nhg.kind != kind::UNICAST
                 || nhg.hops.is_empty()
-                || nhg.hops.iter().any(|hop| self.kernel.alive(nhg, hop))
+                || nhg.hops.iter().any(|hop| self.kernel.alive(self.family, nhg, hop))
         })
     }
 

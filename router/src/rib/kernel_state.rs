@@ -176,8 +176,8 @@ impl KernelState {
     }
 
     /// Whether the kernel's route lookup would send by a next hop of this group.
-    pub fn alive(&self, nhg: &NexthopGroup, hop: &Nexthop) -> bool {
-        let (family, Some(link)) = (nhg.family, self.links.get(&hop.ifindex)) else { return false };
+    pub fn alive(&self, family: u8, nhg: &NexthopGroup, hop: &Nexthop) -> bool {
+        let Some(link) = self.links.get(&hop.ifindex) else { return false };
         if nhg.outlives_its_link() {
             return true;
         }
@@ -449,7 +449,7 @@ mod tests {
         kernel.put_link(device(7, "n0"));
         let hop = |dead| Nexthop { ifindex: 7, gateway: None, onlink: false, weight: 1, dead, encap: None };
         let nhg = |family| NexthopGroup { family, ..route::decode_nhg(&[]) };
-        let alive = |kernel: &KernelState, family, dead| kernel.alive(&nhg(family), &hop(dead));
+        let alive = |kernel: &KernelState, family, dead| kernel.alive(family, &nhg(family), &hop(dead));
         assert!(alive(&kernel, family::INET, false) && !alive(&kernel, family::INET, true));
         kernel.revived.insert((family::INET, 7));
         assert!(alive(&kernel, family::INET, true) && !alive(&kernel, family::INET6, true));
@@ -466,7 +466,7 @@ mod tests {
         for (family, scope, is_alive) in
             [(family::INET, 254, true), (family::INET, 253, false), (family::INET6, 254, false)]
         {
-            assert_eq!(kernel.alive(&NexthopGroup { scope, ..nhg(family) }, &hop(false)), is_alive);
+            assert_eq!(kernel.alive(family, &NexthopGroup { scope, ..nhg(family) }, &hop(false)), is_alive);
         }
     }
 }

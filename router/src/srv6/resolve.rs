@@ -264,7 +264,7 @@ impl Resolver<'_> {
             return self.ways_behind(id, address, asked, vrfs - 1);
         }
         let nhg = self.nexthops6.get(id).ok_or(Cause::NoRoute(address.into()))?;
-        let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(nhg, hop));
+        let alive = nhg.hops.iter().filter(|hop| self.kernel.alive(family::INET6, nhg, hop));
         let ways = alive.map(|hop| {
             let gateway = hop.gateway.unwrap_or(IpAddr::V6(address));
             let adjacency = match hop.encap {
@@ -382,7 +382,7 @@ impl Resolver<'_> {
                 return Ok(to(Target::Lookup(self.lookup_of_vrf(family::INET, vrf)?)));
             }
             let found = self.nexthops4.get(id).ok_or(Cause::NoRoute(next_hop.into()))?;
-            let alive = found.hops.iter().filter(|hop| self.kernel.alive(found, hop));
+            let alive = found.hops.iter().filter(|hop| self.kernel.alive(family::INET, found, hop));
             let ways = alive.map(|hop| {
                 let adjacency = match hop {
                     Nexthop { encap: Some(_), .. } => Err(Cause::Nested(next_hop.into())),
