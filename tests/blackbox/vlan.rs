@@ -44,7 +44,8 @@ fn tagged_frames_are_forwarded() {
     for ((name, _), frames) in cases.iter().zip(&kernel) {
         assert!(frames.len() >= 5, "{name}: {} frames through the kernel", frames.len());
     }
-    let _daemon = Daemon::start(&bed.node, DEVICES);
+    let daemon = Daemon::start(&bed.node, DEVICES);
+    assert!(daemon.log().contains("txvlan off"), "the peer of a veth with VLANs is named: {}", daemon.log());
     for ((name, to), kernel) in cases.iter().zip(kernel) {
         let seen = bed.send(to, "in a VLAN", 5);
         assert_eq!(seen.passed.len(), 0, "{name}: passed to the kernel");

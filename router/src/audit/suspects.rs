@@ -83,7 +83,7 @@ fn comparable((metric, mut nhg): Way) -> Way {
         nhg.hops.sort_by_cached_key(|hop| format!("{hop:?}"));
     }
     if nhg.hides_metrics() {
-        (nhg.mtu, nhg.hop_limit) = (0, 0);
+        (nhg.mtu, nhg.hop_limit, nhg.foreign) = Default::default();
     }
     (metric, nhg)
 }

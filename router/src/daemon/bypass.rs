@@ -70,6 +70,7 @@ impl Daemon {
         self.log_bypassed();
         let kernel = &self.mirror.kernel;
         self.name_checksums();
+        self.name_tags();
         for (ifindex, dev) in self.ports.devices(kernel) {
             for (family, name) in FAMILIES {
                 if !kernel.forwards(family, ifindex) {
@@ -109,6 +110,22 @@ impl Daemon {
                      ethtool -K DEVICE tx off, there",
                     link.kind
                 ),
+            }
+        }
+    }
+
+    /// Logs the veths whose peer may hand VLAN tags over beside the frame, where they have VLANs.
+    fn name_tags(&self) {
+        let links = &self.mirror.kernel.links;
+        let has_vlans =
+            |ifindex| links.values().any(|link| link.vlan.is_some() && link.parent == Some(ifindex));
+        for (ifindex, dev) in self.ports.devices(&self.mirror.kernel) {
+            if links.get(&ifindex).is_some_and(|link| link.kind == "veth") && has_vlans(ifindex) {
+                tracing::info!(
+                    dev,
+                    "a veth with VLANs: XDP takes frames for untagged whose tag its other end hands over beside the frame; ethtool -K DEVICE \
+                     txvlan off, there, leaves the tag in the frame"
+                );
             }
         }
     }
