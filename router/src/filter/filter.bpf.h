@@ -135,8 +135,7 @@ TL_INLINE void tl_filter_note(__u32 slot)
 __attribute__((noinline)) __u32 tl_filter_at(struct xdp_md *ctx, __u32 at, __u32 end, __u32 ipv6, __u32 list)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	struct tl_packet p = {
-		.protocol = TL_ANY_PROTOCOL, .ports = {TL_NO_PORT, TL_NO_PORT}, .ipv6 = ipv6};
+	struct tl_packet p = {.protocol = TL_ANY_PROTOCOL, .ports = {TL_NO_PORT, TL_NO_PORT}, .ipv6 = ipv6};
 	__u32 key = list & 0xff, of_link = list & TL_LIST_OF_LINK, left, ports;
 	const __u32 unread = key == TL_LIST_PORTS ? TL_DROP_UNINSPECTABLE : TL_DROP_SID_HOOK_HEADERS;
 	volatile __u64 *word = bpf_map_lookup_elem(&filter_lists, &key);

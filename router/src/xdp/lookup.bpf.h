@@ -321,8 +321,8 @@ __attribute__((noinline)) __u64 tl_source_word6(__u32 lookup, __u64 hi, __u64 lo
 
 /* Whether a source is this node's, or a broadcast address, by a bit that few others have. Linux drops such a
  * packet from outside, unless accept_local is set, with or without a reverse path filter. A rule, or a table
- * where routes of table local and of main overlap, may leave the source's prefix to the kernel and so hide what
- * it is: then it may be this node's. */
+ * where routes of table local and of main overlap, may leave the source's prefix to the kernel and so hide
+ * what it is: then it may be this node's. */
 TL_INLINE int tl_local_source(__u32 lookup, __be32 source, __be32 destination)
 {
 	__u32 zero = 0, bit = TL_LOCAL_BIT(source);
