@@ -376,7 +376,9 @@ fn add_ipv6(routes: &mut Vec<Route>, route: Route, flags: u16, nhgs: &mut Nextho
         return Followed::Exactly;
     }
     let is_joining = joins(nhgs.get(route.nhg));
-    let same = |known: &Route| known.metric == route.metric;
+    // A route that selects by the source is in a tree of its own.
+    let by_source = |known: &Route| nhgs.get(known.nhg).is_some_and(|nhg| nhg.source_len != 0);
+    let same = |known: &Route| known.metric == route.metric && !by_source(known);
     let joined = routes.iter().position(|known| same(known) && joins(nhgs.get(known.nhg)) == is_joining);
     if flags & FLAG_REPLACE != 0 {
         if let Some(at) = joined.or_else(|| routes.iter().position(same)) {
@@ -436,7 +438,7 @@ fn remove_ipv6(routes: &mut Vec<Route>, route: Route, nhgs: &mut NexthopGroups) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::route::decode_nhg;
+    use crate::kernel::route::{decode_nhg, kind};
 
     fn route(metric: u32, nhg: NhgId) -> Route {
         Route { metric, nhg }
@@ -444,6 +446,28 @@ mod tests {
 
     fn dump(routes: &[(&str, Route)]) -> Table<u128> {
         Table::from_dump(routes.iter().map(|(prefix, route)| (prefix.parse().unwrap(), *route)).collect())
+    }
+
+    /// The kernel keeps routes that select by the source apart: no other one replaces or joins them.
+    #[test]
+    fn routes_by_source_are_not_replaced_by_others() {
+        let mut nhgs = NexthopGroups::default();
+        let group = |kind, source_len, gateway: &str| {
+            let gateway = gateway.parse().ok();
+            let hop = Nexthop { ifindex: 1, gateway, onlink: false, weight: 1, dead: false, encap: None };
+            NexthopGroup { family: family::INET6, kind, source_len, hops: vec![hop], ..decode_nhg(&[]) }
+        };
+        for (kind, gateway) in [(kind::UNICAST, "fd00::3"), (kind::THROW, "")] {
+            let [from, plain, new] =
+                [group(kind::UNICAST, 32, ""), group(kind::UNICAST, 0, "fd00::2"), group(kind, 0, gateway)]
+                    .map(|group| route(1024, nhgs.intern_nhg(group)));
+            let mut routes = vec![from, plain];
+            assert_eq!(add_ipv6(&mut routes, new, FLAG_REPLACE, &mut nhgs), Followed::Exactly);
+            assert_eq!(routes, [from, new]);
+            let mut routes = vec![from];
+            assert_eq!(add_ipv6(&mut routes, new, FLAG_REPLACE, &mut nhgs), Followed::Exactly);
+            assert!(routes.len() == 2 && routes.contains(&from));
+        }
     }
 
     /// A walk that starts again tells a route twice when others came in front of it.
