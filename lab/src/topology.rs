@@ -97,7 +97,7 @@ pub struct Topology {
     pub n1: Device,
     /// Its other end.
     pub s0: Device,
-    /// Whether the kernel has VRF and VLAN devices, and the SIDs into VRFs therefore routes.
+    /// Whether the node has a tenant's VRF and VLAN, and SIDs that lead there; some kernels have no such devices.
     pub has_vrf: bool,
 }
 

@@ -42,7 +42,7 @@ pub(super) fn is_route(line: &str) -> bool {
         || words.len() > 2 && ATTRIBUTES.contains(&words[1])
 }
 
-/// Whether a line is a way of a multipath route.
+/// Whether `ip route` prints a line like this below a destination, for one next hop of several.
 pub(super) fn is_hop(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.next() == Some("nexthop") && words.next().is_some_and(|word| ATTRIBUTES.contains(&word))

@@ -34,7 +34,7 @@ const EXPECTED: &str = r#"expected {"dst": "192.0.2.0/24", "value": 7} or a pref
 /// | `name` | what the value stands for; may be missing |
 ///
 /// Without a `value` anywhere, objects with `gateway`, `dev`, `via`, `nexthops`, `nhid`, `encap` or `type` are the routes of `ip -j route`.
-/// They get values as in [`super::iproute::read`], of one table.
+/// Routes get values as in [`super::iproute::read`], and are of one table.
 pub fn read(path: &Path) -> Result<PrefixList, ImportError> {
     from(Source::open(path, &ReadOptions::default())?, false)
 }
@@ -274,7 +274,7 @@ struct List {
     routes: usize,
     skipped: u64,
     truncated: u64,
-    /// Whether the prefix before was one of IPv6.
+    /// The last element was one of IPv6: a default route without keys that say its family belongs to the same.
     v6: bool,
     /// The line of the current element, where each has one of its own.
     line: usize,
@@ -285,7 +285,7 @@ impl List {
         Elements { to: &mut self.prefixes, truncate: false, truncated: &mut self.truncated }
     }
 
-    /// One object a line.
+    /// Reads a list that has one object on each line.
     fn lines<'de>(
         &mut self,
         input: serde_json::Deserializer<impl serde_json::de::Read<'de>>,

@@ -1,5 +1,6 @@
 //! The text for each verdict by which the kernel has the packets of a route, and what helps. It is the same wherever it is shown.
 
+use crate::fib::cause::ON_LINK;
 use crate::kernel::route::NexthopGroup;
 use crate::rib::kernel_state::KernelState;
 use crate::xdp::action::PassReason;
@@ -23,11 +24,7 @@ pub fn of(reason: PassReason, dev: &str) -> Option<String> {
         PassReason::Rule => {
             "only the kernel can follow a policy rule: `trieline node status` names it".into()
         }
-        PassReason::OnLink => {
-            "nh4 is on-link, where Linux sends to the inner destination's own neighbour; give nh4 a gateway: \
-                               ip route add NH4 via GATEWAY"
-                .into()
-        }
+        PassReason::OnLink => ON_LINK.into(),
     })
 }
 

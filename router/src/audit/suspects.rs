@@ -69,13 +69,16 @@ pub(super) fn is_ending<A: Routed>(mirror: &Mirror, (table, prefix): Key<A>) -> 
     routes.iter().any(|route| mirror.nhgs.is_expiring(route.nhg))
 }
 
-/// The parts of a route that decide about a forwarded packet. The preferred source, the protocol and the scope do not. The kernel changes the
-/// first without a message. Of an end, only counts whether it is over: the kernel no longer uses such a route.
+/// The parts of a route that decide about a forwarded packet. The preferred source and the protocol do not, nor does the scope, unless the route
+/// outlives its link by it. The kernel changes the source without a message. Of an end, only counts whether it is over: the kernel no longer uses such a route.
 ///
 /// Of a route by a next hop object only its number counts: objects are compared by themselves, and the kernel may leave their hops out. The
 /// order of next hops does not count: of IPv6, it depends on the message that reports them.
 fn comparable((metric, mut nhg): Way) -> Way {
-    (nhg.preferred, nhg.protocol, nhg.scope) = (None, 0, 0);
+    (nhg.preferred, nhg.protocol) = (None, 0);
+    if !nhg.outlives_its_link() {
+        nhg.scope = 0;
+    }
     if nhg.nexthop.is_some() {
         nhg.hops.clear();
     }

@@ -121,7 +121,7 @@ impl Daemon {
             |ifindex| links.values().any(|link| link.vlan.is_some() && link.parent == Some(ifindex));
         for (ifindex, dev) in self.ports.devices(&self.mirror.kernel) {
             if links.get(&ifindex).is_some_and(|link| link.kind == "veth") && has_vlans(ifindex) {
-                tracing::info!(
+                tracing::warn!(
                     dev,
                     "a veth with VLANs: XDP takes frames for untagged whose tag its other end hands over beside the frame; ethtool -K DEVICE \
                      txvlan off, there, leaves the tag in the frame"

@@ -6,6 +6,9 @@ use crate::rib::kernel_state::KernelState;
 use crate::xdp::action::PassReason;
 use std::net::IpAddr;
 
+/// The text for [`PassReason::OnLink`].
+pub(crate) const ON_LINK: &str = "nh4 is on-link, where Linux sends to the inner destination's own neighbour; give nh4 a gateway: ip route add NH4 via GATEWAY";
+
 /// Why the kernel has the packets of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
@@ -89,11 +92,7 @@ impl Cause {
     pub fn text(&self, kernel: &KernelState) -> Option<String> {
         let name = |ifindex: &u32| kernel.name(*ifindex);
         Some(match self {
-            Self::Verdict(PassReason::OnLink) => {
-                "nh4 is on-link, where Linux sends to the inner destination's own neighbour; give nh4 a gateway: ip route add NH4 via \
-                 GATEWAY"
-                    .into()
-            }
+            Self::Verdict(PassReason::OnLink) => ON_LINK.into(),
             Self::Verdict(_) | Self::Exit(..) | Self::OnLinkWay(_) => return None,
             Self::Behaviour => "XDP has no such behaviour, flavour or mode, or this version does not know an attribute of it".into(),
             Self::ForwardingOff => "IPv6 forwarding is off: net.ipv6.conf.all.forwarding = 1".into(),
